@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 14] = [
+const REASONS: [(&str, &[&str]); 13] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
@@ -276,7 +276,6 @@ const REASONS: [(&str, &[&str]); 14] = [
     ("missing: a part of send or receive", &["zfs send", "zfs receive", "zfs recv"]),
     ("missing: channel programs", &["zfs program"]),
     ("missing: split", &["zpool split"]),
-    ("missing: checkpoints", &["zpool checkpoint", "checkpoint"]),
     ("missing: upgrades", &["zpool upgrade", "zfs upgrade"]),
     ("missing: encryption", &["keyformat", "encryption"]),
     ("missing: removal of devices", &["operation not supported on this type of pool", "REMOVAL"]),

@@ -27,8 +27,12 @@ pub fn history(seconds: i64) -> String {
 
 /// Text of the time of day now: `22:00:00`.
 pub fn clock() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64);
-    local(now, "%H:%M:%S")
+    local(now(), "%H:%M:%S")
+}
+
+/// Seconds since the epoch, now.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64)
 }
 
 /// Text of a time for events: `Nov 21 2026 22:00:00`.

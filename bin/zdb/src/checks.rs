@@ -1,6 +1,8 @@
 //! `-b` and `-c` (every block), `-D`, `-h`, `-m` and `-s` of a whole pool.
 
 use crate::dump::Dump;
+use crate::import::OpenError;
+use crate::label;
 use pool::{Pool, Reading, SpaceReport, Unreadable};
 use vdev::TopKind;
 
@@ -49,6 +51,9 @@ fn space(dump: &mut Dump<'_>, report: &SpaceReport) {
     if report.unknown > 0 {
         dump.line(format_args!("\t{} metaslabs have broken space maps: what lies there was held against nothing", report.unknown));
     }
+    if report.kept > 0 {
+        dump.line(format_args!("\t{} bytes are allocated for the sake of the checkpoint only", report.kept));
+    }
     if report.overlapping == 0 && report.unallocated == 0 && report.leaked == 0 && report.unknown == 0 {
         return dump.line(format_args!("\tNo leaks (block sum matches space maps exactly)"));
     }
@@ -59,6 +64,45 @@ fn space(dump: &mut Dump<'_>, report: &SpaceReport) {
     ] {
         if bytes > 0 {
             dump.line(format_args!("\t{bytes} bytes {what}"));
+        }
+    }
+}
+
+/// Shows the checkpoint of a pool that has one, and holds it against the pool, with `reopen` as its opener; returns 2 when they do not agree, and 3 when
+/// it cannot be opened (OpenZFS: `verify_checkpoint`).
+pub fn checkpoint(dump: &mut Dump<'_>, pool: &Pool, reopen: Option<&dyn Fn() -> Result<Pool, OpenError>>) -> u8 {
+    if pool.checkpoint().is_none() {
+        return 0;
+    }
+    match pool.checkpoint_uberblock() {
+        Ok(Some(ub)) => {
+            let mut text = String::new();
+            label::dump_uberblock(&mut text, &ub, false);
+            dump.line(format_args!("\nCheckpointed uberblock found:\n{text}"));
+        }
+        Ok(None) => {
+            dump.line(format_args!("\nPartially discarded checkpoint state found:"));
+            return 0;
+        }
+        Err(error) => {
+            dump.damage(format_args!("the checkpointed uberblock: {error}"));
+            return 3;
+        }
+    }
+    let Some(reopen) = reopen else { return 0 };
+    let checked = reopen().and_then(|state| pool.verify_checkpoint(&state).map_err(OpenError::Pool));
+    match checked {
+        Ok(report) if report.is_clean() => 0,
+        Ok(report) => {
+            let (lost, foreign) = (report.lost, report.foreign);
+            dump.line(format_args!(
+                "the checkpoint lacks {lost} bytes that are free in the pool; {foreign} bytes are kept that it does not have"
+            ));
+            2
+        }
+        Err(error) => {
+            dump.damage(format_args!("the checkpointed state cannot be opened: {error}"));
+            3
         }
     }
 }

@@ -7,7 +7,7 @@ use control_api::StateDir;
 use device::{BlockDevice, OpenOptions};
 use exec::Exec;
 use ondisk::Guid;
-use pool::{ImportOptions, Pool, PoolError, Runtime};
+use pool::{ImportOptions, Pool, PoolError, Rewind, Runtime};
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -94,16 +94,23 @@ pub fn candidates(places: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// Opens the pool of this name or guid.
-pub fn open(exec: &Exec, name: &str, paths: &[PathBuf]) -> Result<Pool, OpenError> {
+/// End of the name of a pool in the state that its checkpoint keeps (OpenZFS: `BOGUS_SUFFIX`).
+pub const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
+
+/// Opens the pool of this name or guid; with `checkpointed` in the state that its checkpoint keeps.
+pub fn open(exec: &Exec, name: &str, paths: &[PathBuf], checkpointed: bool) -> Result<Pool, OpenError> {
     let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
     let devices: Vec<Arc<dyn BlockDevice>> = paths.iter().filter_map(|path| device::open(path, &options).ok()).collect();
     let found = pool::find_pools(exec, devices);
     let by_name = found.iter().find(|pool| pool.name() == name);
     let by_guid = || found.iter().find(|pool| name.parse() == Ok(pool.guid().0));
     let chosen = by_name.or_else(by_guid).ok_or(OpenError::NotFound)?;
-    let wanted =
-        ImportOptions { guid: Some(Guid(chosen.guid().0)), read_only: true, force: true, skip_activity: true, ..ImportOptions::default() };
+    let guid = Some(Guid(chosen.guid().0));
+    let mut wanted = ImportOptions { guid, read_only: true, force: true, skip_activity: true, ..ImportOptions::default() };
+    if checkpointed {
+        (wanted.rewind, wanted.missing_log, wanted.temporary) = (Rewind::Checkpoint, true, true);
+        wanted.new_name = Some(format!("{}{CHECKPOINTED}", chosen.name()));
+    }
     Pool::open(exec, chosen, &wanted, &Runtime::new()).map_err(OpenError::Pool)
 }
 

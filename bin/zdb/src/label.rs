@@ -3,11 +3,11 @@
 //! Equal configs and equal uberblocks are shown once, with the labels that hold them. Nothing is trusted: a label that cannot be read,
 //! unpacked or verified is said to be so, and the others are shown.
 
-use crate::stats;
+use crate::{cache_device, stats};
 use kernels::checksum::{Verifier, verify_embedded};
 use nvlist::NvList;
 use ondisk::names::{config, pool_state};
-use ondisk::{Checksum, L2arcHeader, SECTOR_SHIFT, Uberblock, label};
+use ondisk::{Checksum, SECTOR_SHIFT, Uberblock, label};
 use std::fmt::Write;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -94,7 +94,7 @@ pub fn dump(device: &Device, options: Options) -> (String, u8) {
     for index in (0..label::LABELS).filter(|&index| labels[index].is_none() && !options.quiet) {
         line(&mut out, format_args!("failed to read label {index}"));
     }
-    let damaged = labels.iter().any(|label| label.as_ref().is_none_or(|label| label.config.is_none()));
+    let mut damaged = labels.iter().any(|label| label.as_ref().is_none_or(|label| label.config.is_none()));
     let found = labels.iter().flatten().any(|label| label.config.is_some());
     for index in 0..label::LABELS {
         if !options.quiet {
@@ -104,13 +104,14 @@ pub fn dump(device: &Device, options: Options) -> (String, u8) {
         dump_uberblocks(&mut out, &mut labels, index, options);
     }
     let is_cache = |list: &NvList| list.get_u64(config::POOL_STATE) == Some(pool_state::L2CACHE);
-    if !options.quiet && labels.iter().flatten().filter_map(|label| label.config.as_ref()).any(is_cache) {
-        dump_cache_header(&mut out, device);
+    if labels.iter().flatten().filter_map(|label| label.config.as_ref()).any(is_cache) {
+        damaged |= !cache_device::dump(&mut out, &device.file, if options.quiet { 0 } else { options.labels });
     }
     (out, if !found { 2 } else { u8::from(damaged) })
 }
 
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+/// Adds a line to a text.
+pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = writeln!(out, "{text}");
 }
@@ -180,39 +181,6 @@ fn dump_uberblocks(out: &mut String, labels: &mut [Option<Label>], index: usize,
         dump_uberblock(out, &uberblock, options.uberblocks >= 4);
         line(out, format_args!("        labels = {}", numbers(&holders)));
     }
-}
-
-/// Shows the header of a cache device (OpenZFS: `dump_l2arc_header`).
-fn dump_cache_header(out: &mut String, device: &Device) {
-    const RULE: &str = "------------------------------------";
-    let mut raw = [0; L2arcHeader::SIZE];
-    let read = device.file.read_exact_at(&mut raw, label::LABEL_START_BYTES).ok();
-    let Some(header) = read.and_then(|()| L2arcHeader::detect(&raw)) else {
-        return line(out, format_args!("L2ARC device header not found\n"));
-    };
-    line(out, format_args!("{RULE}\nL2ARC device header\n{RULE}"));
-    let fields = [
-        ("magic", header.dh_magic),
-        ("version", header.dh_version),
-        ("pool_guid", header.dh_spa_guid),
-        ("flags", header.dh_flags),
-        ("start_lbps[0]", header.dh_start_lbps[0].lbp_daddr),
-        ("start_lbps[1]", header.dh_start_lbps[1].lbp_daddr),
-        ("log_blk_ent", header.dh_log_entries),
-        ("start", header.dh_start),
-        ("end", header.dh_end),
-        ("evict", header.dh_evict),
-        ("lb_asize_refcount", header.dh_lb_asize),
-        ("lb_count_refcount", header.dh_lb_count),
-        ("trim_action_time", header.dh_trim_action_time),
-        ("trim_state", header.dh_trim_state),
-    ];
-    for (name, value) in fields {
-        line(out, format_args!("    {name}: {value}"));
-    }
-    line(out, format_args!("\n{RULE}\nL2ARC device log blocks\n{RULE}"));
-    let blocks = if header.dh_start_lbps[0].lbp_daddr == 0 { "No log blocks to read" } else { "log blocks are not shown" };
-    line(out, format_args!("{blocks}\n"));
 }
 
 /// Shows the fields of an uberblock (OpenZFS: `dump_uberblock`).

@@ -9,6 +9,7 @@
 
 mod backup;
 mod block_spec;
+mod cache_device;
 mod checks;
 mod datasets;
 mod dump;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>] [-K <key>]
+const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhikLMNPsuvXYyZ] [-e [-p <path> ...]] [-U <cache>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -B [-e [-p <path> ...]] [-U <cache>] [-K <key>] <poolname>/<objset id> [<backupflags>]
 \tzdb -C [-U <cache>] [<poolname>]
@@ -59,6 +60,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYyZ] [-e [-p <path> ...]] [
     -G --dump-debug-msg     accepted: there are no debugging messages
     -h --history       the pool's history
     -i --intent-logs   accepted: intent logs are shown with the datasets
+    -k --checkpointed-state the pool in the state that its checkpoint keeps
     -K --key           the key of the encrypted dataset that is named
     -l --label         labels of a device
     -L --disable-leak-tracking   with -b and -c: leaks are not looked for
@@ -137,6 +139,8 @@ struct More {
     history: Count,
     #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
     logs: Count,
+    #[arg(short = 'k', long = "checkpointed-state", action = clap::ArgAction::Count)]
+    checkpointed: Count,
     #[arg(short = 'K', long = "key")]
     key: Option<String>,
     #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
@@ -271,19 +275,26 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
         known.into_iter().find(|pool| pool.name == name).map(|pool| pool.paths).unwrap_or_default()
     };
     let exec: Exec = Arc::new(exec::Pool::new(1));
-    let pool = match import::open(&exec, name, &paths) {
+    let checkpointed = arguments.more.checkpointed > 0;
+    let pool = match import::open(&exec, name, &paths, checkpointed) {
         Ok(pool) => pool,
         Err(error) => return fatal(target, &error),
     };
+    // Datasets are called by the name that the pool has here.
+    let target = if checkpointed { format!("{name}{}{}", import::CHECKPOINTED, &target[name.len()..]) } else { target.to_string() };
     let mut out = std::io::BufWriter::new(cli::print::Output);
     let mut dump = Dump::new(&mut out, arguments.datasets.into(), arguments.parseable > 0);
     dump.whole_pointers = arguments.more.blocks > 0 && arguments.more.blocks.saturating_add(arguments.verbose) >= WHOLE_POINTERS;
     dump.zstd_headers = arguments.more.zstd_headers > 0;
     dump.has_projects = pool.features().iter().any(|(name, _, count)| name == "project_quota" && count.is_some());
-    dump_open(arguments, target, &ranges, &pool, &mut dump)
+    let reopen = || import::open(&exec, name, &paths, true);
+    dump_open(arguments, &target, (&ranges, &reopen), &pool, &mut dump)
 }
 
-fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
+/// Opener of the pool in the state that its checkpoint keeps.
+type Reopen<'a> = &'a dyn Fn() -> Result<Pool, import::OpenError>;
+
+fn dump_open(arguments: &Arguments, target: &str, (ranges, reopen): (&[Range], Reopen<'_>), pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
     let more = &arguments.more;
     if more.read_block > 0 {
         return read_blocks(&arguments.objects, pool, dump);
@@ -307,6 +318,9 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
             status = datasets::dump_pool(dump, pool);
         }
         status = status.max(dump_more(arguments, pool, dump));
+        if status == 0 {
+            status = checks::checkpoint(dump, pool, (arguments.no_leaks == 0).then_some(reopen));
+        }
     }
     ExitCode::from(if status == 0 { u8::from(dump.damaged > 0) } else { status })
 }

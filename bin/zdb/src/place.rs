@@ -44,7 +44,12 @@ impl<'t> Place<'t> {
     pub fn found(self, tree: &VdevTree) -> String {
         let node = match self {
             Place::Top(TopVdev { node: None, kind, .. }) => {
-                return format!("Found vdev type: {}", if *kind == TopKind::Hole { "hole" } else { "missing" });
+                let kind = match kind {
+                    TopKind::Hole => "hole",
+                    TopKind::Indirect => "indirect",
+                    _ => "missing",
+                };
+                return format!("Found vdev type: {kind}");
             }
             Place::Top(TopVdev { node: Some(node), .. }) => node,
             Place::Below(node) => node,

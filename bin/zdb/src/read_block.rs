@@ -84,7 +84,7 @@ fn pointer_of(spec: &BlockSpec, block: &[u8]) -> Option<BlockPtr> {
 
 fn extent(tree: &VdevTree, vdev: VdevId) -> VdevExtent {
     match tree.tops.get(vdev.0 as usize) {
-        Some(top) if top.is_concrete() => {
+        Some(top) if top.is_concrete() || top.is_removed() => {
             VdevExtent::Known { asize: top.asize, gang_header_asize: top.asize_for_psize(SECTOR_BYTES as u64) }
         }
         Some(top) if top.kind == TopKind::Missing => VdevExtent::Unknown,

@@ -69,6 +69,18 @@ pub enum Verb {
         #[arg(long_help = "pool name")]
         pool: String,
     },
+    /// Keep the state of a pool as it is now, so that an import can go back to it: a pool has one checkpoint at most.
+    Checkpoint {
+        /// Discard the checkpoint that there is: its space becomes free little by little.
+        #[arg(short, long)]
+        discard: bool,
+        /// With -d: wait until all of it is free.
+        #[arg(short, long)]
+        wait: bool,
+        /// Pool.
+        #[arg(long_help = "pool argument")]
+        pool: String,
+    },
     /// Make another pool of one device of each mirror of a pool.
     Split(crate::divided::Split),
     /// Show which pools lack features that new ones have, or enable these.
@@ -447,6 +459,9 @@ pub struct Import {
     /// Go back to the newest state of this transaction group or one before it, whatever newer ones there are.
     #[arg(short = 'T', value_name = "txg")]
     pub txg: Option<String>,
+    /// Import the pool in the state that its checkpoint keeps; all that came after it is lost, unless readonly=on only looks at it.
+    #[arg(long = "rewind-to-checkpoint")]
+    pub checkpoint: bool,
     /// Import even if log devices are missing.
     #[arg(short = 'm')]
     pub missing_log: bool,

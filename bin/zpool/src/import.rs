@@ -46,7 +46,9 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         txg,
         dry_run: arguments.dry_run,
         missing_log: arguments.missing_log,
+        checkpoint: arguments.checkpoint,
     };
+    let goes_back = goes_back || arguments.checkpoint;
     let answer = patiently(client, || rewind::ask(client, goes_back, &Request::PoolImport(request)));
     let imported = answer.and_then(|answer| rewind::answered("cannot import", answer));
     // Of several pools some are there although others could not be imported.
@@ -61,6 +63,9 @@ fn check(arguments: &args::Import) -> Result<(), Stop> {
     }
     if arguments.cache_file.is_some() && (!arguments.search.is_empty() || arguments.scan) {
         return Err(Stop::usage("-c is incompatible with -d and -s"));
+    }
+    if arguments.checkpoint && (arguments.rewind || arguments.txg.is_some()) {
+        return Err(Stop::usage("--rewind-to-checkpoint is incompatible with -F and -T"));
     }
     if arguments.temporary && arguments.new_name.is_none() {
         return Err(Stop::usage("-t needs a new pool name"));

@@ -5,6 +5,7 @@
 
 mod add;
 mod args;
+mod checkpoint;
 mod create;
 mod divided;
 mod draid;
@@ -17,6 +18,7 @@ mod list;
 mod names;
 mod power;
 mod rebuild;
+mod removal;
 mod rewind;
 mod scripts;
 mod spec;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 /// Verbs and options that `zpool` of OpenZFS 2.3 has besides.
-const LACKING: Lacking = Lacking { verbs: &["checkpoint", "ddtprune"], options: &[("import", &["E", "V", "-rewind-to-checkpoint"])] };
+const LACKING: Lacking = Lacking { verbs: &["ddtprune"], options: &[("import", &["E", "V"])] };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
@@ -58,6 +60,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             let guid = guid.map(|word| guid_number(&word)).transpose()?;
             Ok(done(&client, &Request::PoolReguid(PoolReguid { pool, guid }))?)
         }
+        Verb::Checkpoint { discard, wait, pool } => checkpoint::run(&client, pool, (discard, wait)),
         Verb::Split(arguments) => split::run(&client, arguments),
         Verb::Scrub(arguments) => scrub(&client, &arguments),
         Verb::Resilver { pools } => {

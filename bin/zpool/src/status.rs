@@ -1,7 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::names::{Names, former_path, tree};
-use crate::{args, list, power, rebuild, scripts, sweeps};
+use crate::{args, checkpoint, list, power, rebuild, removal, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
@@ -103,6 +103,12 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     if shown.rebuilds {
         text.extend(report.rebuilds.iter().map(rebuild::lines));
+    }
+    let now = cli::time::now();
+    report.removal.iter().for_each(|one| text.push_str(&format!("{}{}", bold("remove: "), removal::lines(one, now))));
+    if let Some(known) = &report.checkpoint {
+        report.scan.iter().for_each(|scan| text.push_str(checkpoint::scan_warning(known, scan)));
+        text.push_str(&checkpoint::line(known));
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
@@ -377,6 +383,14 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if scan.as_object().is_some_and(|scan| !scan.is_empty()) {
         entry.insert("scan_stats".into(), scan);
     }
+    if let Some(one) = &report.removal {
+        entry.insert("removal_stats".into(), removal::as_json(one, &output));
+    }
+    if let Some(known) = &report.checkpoint {
+        let state = if known.is_discarding { "DISCARDING" } else { "EXISTS" };
+        let (began, space) = (moment(known.start_time, &output), json::size(known.bytes, &output));
+        entry.insert("checkpoint_stats".into(), json!({ "state": state, "start_time": began, "space": space }));
+    }
     if !report.throttled.is_empty() {
         entry.insert("throttled".into(), json!(report.throttled));
     }
@@ -415,14 +429,19 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     Value::Object(entry)
 }
 
-/// JSON `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
-fn scan_json(scan: &ScanReport, error_scrub: Option<&ErrorScrubReport>, output: &Output) -> Value {
-    let size = |bytes: u64| json::size(bytes, output);
-    let date = |seconds: i64| match (output.is_exact(), seconds) {
+/// JSON of a time in seconds since the epoch, 0 for none.
+fn moment(seconds: i64, output: &Output) -> Value {
+    match (output.is_exact(), seconds) {
         (true, seconds) => json::number(seconds.max(0) as u64, output.json.json_int),
         (false, 0) => json!("-"),
         (false, seconds) => json!(time::long(seconds)),
-    };
+    }
+}
+
+/// JSON `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
+fn scan_json(scan: &ScanReport, error_scrub: Option<&ErrorScrubReport>, output: &Output) -> Value {
+    let size = |bytes: u64| json::size(bytes, output);
+    let date = |seconds: i64| moment(seconds, output);
     let exact = |number: u64| json::number(number, output.json.json_int);
     let state = |state: &str| if state == "paused" { "SCANNING".to_string() } else { state.to_uppercase() };
     let mut stats = json!({
@@ -485,6 +504,9 @@ impl Picture<'_> {
         }
         let counts = [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)];
         entry.extend(counts.map(|(key, count)| (key.to_string(), json::count(count, self.output))));
+        if vdev.checkpoint_bytes > 0 {
+            entry.insert("checkpoint_space".into(), json::size(vdev.checkpoint_bytes, self.output));
+        }
         if vdev.note.as_deref() == Some("(awaiting resilver)") {
             entry.insert("resilver_deferred".into(), json::number(1, self.output.json.json_int));
         }
@@ -578,9 +600,11 @@ mod tests {
             message_id: None,
             only_remarks: false,
             scan,
+            checkpoint: None,
             throttled: Vec::new(),
             accelerator: None,
             rebuilds: Vec::new(),
+            removal: None,
             error_scrub: None,
             vdevs: root,
             error_count: 0,

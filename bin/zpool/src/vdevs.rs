@@ -1,8 +1,9 @@
 //! `zpool offline`, `online`, `attach`, `replace`, `detach`, `remove` and `reopen`: single devices of a pool.
 
 use crate::{args, list, power, spec, wait};
+use cli::number::nice_count;
 use cli::{Client, Stop, done};
-use control_api::{ErrorKind, Failure, NewDevice, PoolNames, PoolReopen, Request, VdevChange, VdevRemove, VdevVerb};
+use control_api::{ErrorKind, Failure, NewDevice, PoolNames, PoolReopen, Request, Response, VdevChange, VdevRemove, VdevVerb};
 
 /// Runs `zpool offline`: every device, also when one is refused; the exit code says that one was.
 pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
@@ -103,11 +104,11 @@ pub fn remove(client: &Client, arguments: &args::Remove) -> Result<u8, Stop> {
     let mut code = 0;
     for device in &arguments.devices {
         let request = VdevRemove { pool: pool.clone(), device: device.clone(), dry_run: arguments.dry_run };
-        match done(client, &Request::VdevRemove(request)) {
-            // What can be removed leaves nothing behind that takes memory.
-            Ok(_) if arguments.dry_run && arguments.parsable => cli::outln!("{device} 0"),
-            Ok(_) if arguments.dry_run => cli::outln!("Memory that will be used after removing {device}: 0B"),
-            Ok(_) => {}
+        match client.call(&Request::VdevRemove(request)) {
+            Ok(Response::Memory { bytes }) if arguments.parsable => cli::outln!("{device} {bytes}"),
+            Ok(Response::Memory { bytes }) => cli::outln!("Memory that will be used after removing {device}: {}", nice_count(bytes)),
+            Ok(Response::Done { remarks }) => remarks.iter().for_each(cli::say),
+            Ok(other) => return Err(cli::unexpected("cannot remove", other).into()),
             Err(failure) => {
                 cli::errln!("{failure}");
                 code = cli::EXIT_FAILURE;

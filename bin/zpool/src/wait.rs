@@ -126,7 +126,12 @@ fn remaining(report: &PoolReport) -> [u64; ACTIVITIES.len()] {
         "replace" if stands_in(&report.vdevs) => resilver,
         "resilver" => resilver,
         "scrub" => scanned.filter(|(resilvers, _)| !resilvers).map_or(0, |(_, left)| left),
-        // Checkpoints, removal of data vdevs and RAID-Z expansion do not exist here.
+        "remove" => {
+            let active = report.removal.as_ref().filter(|removal| removal.state == "active");
+            active.map_or(0, |removal| removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
+        }
+        "discard" => report.checkpoint.as_ref().filter(|known| known.is_discarding).map_or(0, |known| known.bytes),
+        // RAID-Z expansion does not exist here.
         _ => 0,
     })
 }

@@ -77,9 +77,10 @@ catalog! {
     crate::pool_objects::CondensingPhys, "CondensingPhys";
     crate::pool_objects::RebuildPhys, "RebuildPhys";
     crate::pool_objects::UnflushedPhys, "UnflushedPhys";
-    crate::pool_objects::L2arcLogPtr, "L2arcLogPtr";
-    crate::pool_objects::L2arcHeader, "L2arcHeader";
-    crate::pool_objects::L2arcLogEntry, "L2arcLogEntry";
+    crate::l2arc::L2arcLogPtr, "L2arcLogPtr";
+    crate::l2arc::L2arcHeader, "L2arcHeader";
+    crate::l2arc::L2arcLogEntry, "L2arcLogEntry";
+    crate::l2arc::L2arcLogHead, "L2arcLogHead";
     crate::sa::SaHeader, "SaHeader";
     crate::sa::ZnodePhys, "ZnodePhys";
     crate::sa::ZfsAclPhys, "ZfsAclPhys";

@@ -1,8 +1,7 @@
-//! Further records of the MOS: history, asynchronous destroy, device removal, rebuild, log space maps, persistent L2ARC.
+//! Further records of the MOS: history, asynchronous destroy, device removal, rebuild, log space maps.
 //!
 //! Where a record is a ZAP value of u64s it is written with [`Record`]'s words in order; see [`to_words`] and [`from_words`].
 
-use crate::label::ZioEck;
 use crate::record::{ByteOrder, Field, Record, record};
 use crate::{BlockPtr, BookmarkPhys};
 
@@ -90,52 +89,6 @@ record! {
     /// Txg from which on a metaslab's changes are only in the logs (OpenZFS: `metaslab_unflushed_phys_t`).
     UnflushedPhys = "metaslab_unflushed_phys_t", 8 {
         0 => msp_unflushed_txg: u64,
-    }
-    /// Place of a log block of a cache device (OpenZFS: `l2arc_log_blkptr_t`).
-    L2arcLogPtr = "l2arc_log_blkptr_t", 64 {
-        0 => lbp_daddr: u64,
-        8 => lbp_payload_asize: u64,
-        16 => lbp_payload_start: u64,
-        24 => lbp_prop: u64,
-        32 => lbp_cksum: [u64; 4],
-    }
-    /// The header of a cache device, after its first labels (OpenZFS: `l2arc_dev_hdr_phys_t`).
-    L2arcHeader = "l2arc_dev_hdr_phys_t", 512 {
-        0 => dh_magic: u64,
-        8 => dh_version: u64,
-        16 => dh_spa_guid: u64,
-        24 => dh_vdev_guid: u64,
-        32 => dh_log_entries: u64,
-        40 => dh_evict: u64,
-        48 => dh_flags: u64,
-        56 => dh_start: u64,
-        64 => dh_end: u64,
-        72 => dh_start_lbps: [L2arcLogPtr; 2],
-        200 => dh_lb_asize: u64,
-        208 => dh_lb_count: u64,
-        216 => dh_trim_action_time: u64,
-        224 => dh_trim_state: u64,
-        232 => dh_pad: [u64; 30],
-        472 => dh_tail: ZioEck,
-    }
-    /// A block on a cache device, in a log block (OpenZFS: `l2arc_log_ent_phys_t`).
-    L2arcLogEntry = "l2arc_log_ent_phys_t", 64 {
-        0 => le_dva: [u64; 2],
-        16 => le_birth: u64,
-        24 => le_prop: u64,
-        32 => le_daddr: u64,
-        40 => le_complevel: u64,
-        48 => le_pad: [u64; 2],
-    }
-}
-
-impl L2arcHeader {
-    /// Magic of the header: "ZFSCACHE".
-    pub const MAGIC: u64 = 0x5a46_5343_4143_4845;
-    /// Decodes in the byte order that the magic shows; None without a magic.
-    pub fn detect(bytes: &[u8]) -> Option<L2arcHeader> {
-        let orders = [ByteOrder::Little, ByteOrder::Big];
-        orders.iter().find_map(|&order| L2arcHeader::decode_order(bytes, order).ok().filter(|header| header.dh_magic == L2arcHeader::MAGIC))
     }
 }
 

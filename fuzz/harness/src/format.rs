@@ -3,7 +3,8 @@
 use kernels::checksum::{Verifier, embed, verify_embedded};
 use nvlist::{Encoding, NvList};
 use ondisk::{
-    BlockPtr, ByteOrder, Checksum, Compression, DNODE_SLOT_BYTES, DnodePhys, ErrorBlock, ObjectType, ObjsetPhys, RECORDS, SpaceMapEncoder,
+    BlockPtr, ByteOrder, Checksum, Compression, DNODE_SLOT_BYTES, DnodePhys, ErrorBlock, L2ARC_LOG_BLOCK_BYTES, L2ARC_LOG_ENTRIES_MAX,
+    L2arcBlock, L2arcHeader, L2arcLogBlock, L2arcLogEntry, L2arcLogPtr, L2arcSweep, ObjectType, ObjsetPhys, RECORDS, SpaceMapEncoder,
     SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, Txg, Uberblock, VdevExtent,
 };
 
@@ -155,6 +156,44 @@ pub fn space_map_seeds() -> Vec<Vec<u8>> {
 pub fn space_map(data: &[u8]) {
     let runs = SpaceMapEntries::new(data).filter(|entry| matches!(entry, Ok(SpaceMapEntry::Run(_)))).count();
     assert!(runs <= data.len() / 8);
+}
+
+/// Seeds of a header of a cache device and the start of a log block behind it.
+pub fn cache_device_seeds() -> Vec<Vec<u8>> {
+    let pointer = |daddr: u64| L2arcLogPtr::new((daddr, 1024), Compression::LZ4, (daddr - (1 << 20), 1 << 20), [daddr; 4]);
+    let entry =
+        |n: u64| L2arcLogEntry { le_dva: [8, n], le_birth: 7, le_prop: n << 16 | n, le_daddr: (6 << 20) + n * 4096, ..Default::default() };
+    let block = L2arcLogBlock { previous: pointer(6 << 20), entries: (0..12).map(entry).collect() };
+    let header = L2arcHeader {
+        dh_magic: L2arcHeader::MAGIC,
+        dh_version: L2arcHeader::VERSION,
+        dh_log_entries: 12,
+        dh_start: (4 << 20) + 512,
+        dh_end: 64 << 20,
+        dh_evict: 20 << 20,
+        dh_start_lbps: [pointer(10 << 20), pointer(8 << 20)],
+        ..L2arcHeader::default()
+    };
+    vec![[&header.encode()[..], &block.encode()[..1024]].concat()]
+}
+
+/// Checks what a cache device says of itself: log blocks that are followed lie on it, and what decodes encodes to what decodes to the same.
+pub fn cache_device(data: &[u8]) {
+    if let Some(header) = L2arcHeader::detect(data) {
+        let sweep = L2arcSweep::of(&header, header.dh_start);
+        let [this, before] = &header.dh_start_lbps;
+        let _ = (sweep.is_round(this, before), this.lsize(), this.checksum_kind(), this.compression());
+        for pointer in [this, before].into_iter().filter(|pointer| sweep.holds(pointer)) {
+            let last = pointer.lbp_daddr + (pointer.asize() - 1);
+            assert!(pointer.lbp_daddr >= sweep.start && last <= sweep.end && pointer.asize() <= L2ARC_LOG_BLOCK_BYTES as u64);
+        }
+    }
+    let Some(block) = data.get(L2arcHeader::SIZE..).and_then(|log| L2arcLogBlock::decode(log, L2ARC_LOG_ENTRIES_MAX)) else { return };
+    for entry in &block.entries {
+        let told = L2arcBlock::from_word(entry.le_prop);
+        assert_eq!(L2arcBlock::from_word(told.to_word()), told);
+    }
+    assert_eq!(L2arcLogBlock::decode(&block.encode(), block.entries.len()), Some(block));
 }
 
 /// Checks blocks that hold their own checksum; the first byte chooses which, and whether it is made right.

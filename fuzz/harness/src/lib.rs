@@ -47,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     target("records", format::records, format::record_seeds, 50_000),
     target("byteswap", format::byteswap, format::record_seeds, 50_000),
     target("space-map", format::space_map, format::space_map_seeds, 50_000),
+    target("cache-device", format::cache_device, format::cache_device_seeds, 10_000),
     target("intent-log", objects::intent_log, objects::intent_log_seeds, 50_000),
     target("log-record", replay::log_record, replay::log_record_seeds, 5_000),
     target("stream", streams::stream, streams::stream_seeds, 20_000),

@@ -51,6 +51,7 @@ impl Request {
             | Request::PoolImport(_)
             | Request::PoolSet(_)
             | Request::PoolReguid(_)
+            | Request::PoolCheckpoint(_)
             | Request::PoolSplit(_)
             | Request::PoolUpgrade(_)
             | Request::PoolScrub(_)
@@ -90,15 +91,13 @@ impl Request {
             | Request::Send(_)
             | Request::SendPlan(_)
             | Request::Receive(_)
-            | Request::KeyLoad(_)
-            | Request::KeyUnload(_)
-            | Request::KeyChange(_)
             | Request::Unmount(_)
             | Request::ProviderLoad(_)
             | Request::ProviderUnload(_)
             | Request::IscsiAllow(_)
             | Request::IscsiDeny(_)
             | Request::IscsiChap(_) => None,
+            Request::KeyLoad(_) | Request::KeyUnload(_) | Request::KeyChange(_) => None,
         }
     }
 
@@ -148,6 +147,7 @@ impl Request {
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
             Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
+            Request::PoolCheckpoint(request) => request.what(),
             Request::PoolSplit(request) => format!("Unable to split {}", request.pool),
             Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),

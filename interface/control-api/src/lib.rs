@@ -95,6 +95,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool reguid`.
     PoolReguid(PoolReguid),
+    /// `zpool checkpoint`.
+    PoolCheckpoint(PoolCheckpoint),
     /// `zpool split`.
     PoolSplit(PoolSplit),
     /// `zpool upgrade`; answers [`Response::Upgraded`] (also for a dry run).
@@ -293,6 +295,11 @@ pub enum Response {
     Injections(Vec<InjectReport>),
     /// Names of activities that still run.
     Busy(Vec<String>),
+    /// Memory that something would take.
+    Memory {
+        /// Bytes of it.
+        bytes: u64,
+    },
     /// Reports of datasets.
     Datasets(Vec<DatasetReport>),
     /// Dataset was (or would be) created.

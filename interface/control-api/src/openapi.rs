@@ -20,6 +20,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-query", "pools"),
     ("pool-set", "done"),
     ("pool-reguid", "done"),
+    ("pool-checkpoint", "done"),
     ("pool-split", "done"),
     ("pool-upgrade", "upgraded"),
     ("feature-list", "features"),

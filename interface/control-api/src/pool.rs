@@ -58,6 +58,24 @@ pub struct PoolReguid {
     pub guid: Option<u64>,
 }
 
+/// `zpool checkpoint`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolCheckpoint {
+    /// Name of the pool.
+    pub pool: String,
+    /// `-d`: the checkpoint that there is goes; else one is made.
+    pub discard: bool,
+}
+
+impl PoolCheckpoint {
+    /// First words of a request that fails: `cannot checkpoint 'tank'`.
+    pub fn what(&self) -> String {
+        let verb = if self.discard { "discard checkpoint in" } else { "checkpoint" };
+        format!("cannot {verb} '{}'", self.pool)
+    }
+}
+
 /// `zpool split`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -151,6 +169,9 @@ pub struct PoolImport {
     /// `-m`: without log devices that are missing.
     #[serde(default)]
     pub missing_log: bool,
+    /// `--rewind-to-checkpoint`: in the state that the pool's checkpoint keeps.
+    #[serde(default)]
+    pub checkpoint: bool,
 }
 
 /// Pool found on devices.
@@ -218,6 +239,9 @@ pub struct PoolReport {
     pub only_remarks: bool,
     /// Progress of the running or last scrub or resilver.
     pub scan: Option<ScanReport>,
+    /// Checkpoint of the pool, or the one that is being discarded.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointReport>,
     /// Devices on which background work waits for others.
     #[serde(default)]
     pub throttled: Vec<Throttled>,
@@ -227,6 +251,9 @@ pub struct PoolReport {
     /// Sequential rebuilds of top-level vdevs, the last or current of each.
     #[serde(default)]
     pub rebuilds: Vec<RebuildReport>,
+    /// Progress of the running or last removal of a top-level vdev.
+    #[serde(default)]
+    pub removal: Option<RemovalReport>,
     /// Progress of the error scrub, when no scrub or resilver came after it.
     #[serde(default)]
     pub error_scrub: Option<ErrorScrubReport>,
@@ -301,6 +328,9 @@ pub struct VdevReport {
     pub allocated_bytes: u64,
     /// Size in bytes (top-levels and root).
     pub size_bytes: u64,
+    /// Bytes allocated for the sake of a checkpoint only (top-levels).
+    #[serde(default)]
+    pub checkpoint_bytes: u64,
     /// Fragmentation in percent (top-levels and root).
     pub fragmentation_percent: Option<u64>,
     /// Number of read errors.
@@ -421,6 +451,18 @@ pub struct ScanReport {
     pub pass_paused_seconds: u64,
 }
 
+/// Checkpoint of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CheckpointReport {
+    /// True while it is being discarded: it cannot be gone back to any more.
+    pub is_discarding: bool,
+    /// Seconds since the epoch of the state that it keeps; 0 when that is not known any more.
+    pub start_time: i64,
+    /// Bytes that are allocated for its sake only.
+    pub bytes: u64,
+}
+
 /// Progress of an error scrub.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -437,6 +479,28 @@ pub struct ErrorScrubReport {
     pub to_examine: u64,
     /// Number of blocks read.
     pub examined: u64,
+}
+
+/// Progress of the removal of a top-level vdev.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemovalReport {
+    /// Name of the top-level vdev: `mirror-1`, a leaf's path, `indirect-1` once it is removed.
+    pub name: String,
+    /// Number of the top-level vdev.
+    pub vdev: u64,
+    /// State of the removal: `active`, `canceled`, `finished`.
+    pub state: String,
+    /// Seconds since the epoch when the removal began.
+    pub start_time: i64,
+    /// Seconds since the epoch when the removal ended; 0 while it runs.
+    pub end_time: i64,
+    /// Allocated bytes that are to be copied.
+    pub to_copy_bytes: u64,
+    /// Allocated bytes that were copied.
+    pub copied_bytes: u64,
+    /// Bytes of memory that tell where the contents of removed vdevs are.
+    pub mapping_bytes: u64,
 }
 
 /// Progress of a sequential rebuild.

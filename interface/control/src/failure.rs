@@ -51,7 +51,10 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
         PoolError::NoReplicas | PoolError::LogsWait(_) | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
         PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
-        PoolError::AshiftMismatch => ErrorKind::Invalid,
+        PoolError::CheckpointExists | PoolError::DiscardingCheckpoint => ErrorKind::Busy,
+        PoolError::NoCheckpoint => ErrorKind::NotFound,
+        PoolError::NeedsFeature(_) | PoolError::VdevTooBig => ErrorKind::Unsupported,
+        PoolError::AshiftMismatch | PoolError::NotRemoving => ErrorKind::Invalid,
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,
@@ -92,6 +95,8 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Unwritable => {
             failure.advise("see to the devices (cables, room in the file system below them), or import it with '-o readonly=on'")
         }
+        PoolError::CheckpointExists => failure.advise("'zpool checkpoint -d' discards it"),
+        PoolError::DiscardingCheckpoint => failure.advise("'zpool wait -t discard' tells when that is done"),
         PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
         _ => failure,
     }

@@ -28,6 +28,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolReguid(request) => &request.pool,
+        Request::PoolCheckpoint(request) => &request.pool,
         Request::PoolFreeze(request) => &request.pool,
         Request::PoolSplit(request) => &request.pool,
         Request::PoolUpgrade(request) if !request.dry_run => &request.pool,

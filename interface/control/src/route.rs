@@ -57,6 +57,7 @@ impl Control {
             Request::PoolQuery(query) => queries::query(&self.pools, query),
             Request::PoolSet(request) => self.set_pool(request),
             Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolCheckpoint(request) => queries::checkpoint(&self.pools, request),
             Request::PoolSplit(request) => self.split_pool(request),
             Request::PoolUpgrade(request) => upgrade::upgrade(&self.pools, request),
             Request::FeatureList => Ok(upgrade::features()),

@@ -109,6 +109,7 @@ impl Settings {
             count_without_logs: get("zfs_embedded_slog_min_ms"),
         });
         zap::set_micro_bytes_max(get("zap_micro_max_size"));
+        vdev::set_combinations_max(get("zfs_reconstruct_indirect_combinations_max"));
         zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
@@ -150,10 +151,12 @@ impl Settings {
         pool.tune_multihost(runtime.multihost);
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        pool.limit_discard(get("zfs_spa_discard_memory_limit"));
         pool.tune_space_log(self.space_log_tunables(runtime.arc_max));
         pool.dsl().tune_logs(get("zfs_commit_timeout_pct"));
         pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared") as i64);
+        tune_removals(pool.removal_parameters(), &get);
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
@@ -219,6 +222,8 @@ impl Settings {
             meta_percent: get("meta_percent"),
             mfuonly: get("mfuonly"),
             trim_ahead: get("trim_ahead"),
+            rebuild_enabled: get("rebuild_enabled") != 0,
+            rebuild_blocks_min_l2size: get("rebuild_blocks_min_l2size"),
         }
     }
 
@@ -244,6 +249,7 @@ impl Settings {
             shift: get("spa_load_verify_shift") as u32,
         };
         runtime.log_space_maps = get("zirconia_log_space_maps") != 0;
+        runtime.removals_suspended = get("zfs_removal_suspend_progress") != 0;
         runtime.scans = pool::ScanTunables {
             memory_max: get("zirconia_scan_memory_max"),
             checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
@@ -264,5 +270,21 @@ impl Settings {
         let providers = pool::Providers::new(move |name| accelerators.session(name)).awaiting(move |name| known.awaited(name));
         runtime.providers = Some(providers);
         runtime
+    }
+}
+
+/// Has removals of vdevs follow the parameters.
+fn tune_removals(removals: &pool::RemovalParameters, get: &dyn Fn(&str) -> u64) {
+    for (cell, name) in [
+        (&removals.segment_max, "zfs_remove_max_segment"),
+        (&removals.span_max, "vdev_removal_max_span"),
+        (&removals.ignores_errors, "zfs_removal_ignore_errors"),
+        (&removals.suspended, "zfs_removal_suspend_progress"),
+        (&removals.condenses, "zfs_condense_indirect_vdevs_enable"),
+        (&removals.condense_percent, "zfs_condense_indirect_obsolete_pct"),
+        (&removals.condense_bytes_min, "zfs_condense_min_mapping_bytes"),
+        (&removals.obsolete_bytes_max, "zfs_condense_max_obsolete_bytes"),
+    ] {
+        cell.store(get(name), Ordering::Relaxed);
     }
 }

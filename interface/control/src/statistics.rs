@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use control_api::StateDir;
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Readers, Session};
-use metrics::{Parameters, PoolView, Source, Tree, TreeFs};
+use metrics::{Parameters, Past, PoolView, Source, Tree, TreeFs};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +36,10 @@ impl Source for Look {
 
     fn pools(&self) -> Vec<PoolView> {
         self.pools.all().iter().map(|open| view(open)).collect()
+    }
+
+    fn past(&self) -> Option<&Past> {
+        Some(&self.pools.past)
     }
 
     fn parameters(&self) -> &Parameters {

@@ -8,9 +8,13 @@ use std::collections::BTreeMap;
 /// One in the fixed-point numbers of the balance between lists (`meta`, `pd`, `pm`).
 const BALANCED: u64 = 1 << 31;
 
-/// Names of the statistic with their values. `idle_max` is the budget in bytes that a pool would get, shown when there is none.
-pub(crate) fn arcstats(caches: &[Cache], idle_max: u64) -> Vec<(&'static str, Value)> {
-    let mut sums = sums(caches);
+/// Averages, of which a sum says nothing.
+const MEANS: [&str; 2] = ["l2_log_blk_avg_asize", "l2_data_to_meta_ratio"];
+
+/// Names of the statistic with their values. `idle_max` is the budget in bytes that a pool would get, shown when there is none; `past` are the counters
+/// of caches that are gone.
+pub(crate) fn arcstats(caches: &[Cache], idle_max: u64, past: BTreeMap<String, u64>) -> Vec<(&'static str, Value)> {
+    let mut sums = sums(caches, past);
     let count = caches.len() as u64;
     for name in ["meta", "pd", "pm"] {
         let sum = sums.get(name).copied().unwrap_or(0);
@@ -38,15 +42,20 @@ pub(crate) fn arcstats(caches: &[Cache], idle_max: u64) -> Vec<(&'static str, Va
     words(ARCSTATS).map(|name| (name, Value::U64(get(&sums, name)))).collect()
 }
 
-fn sums(caches: &[Cache]) -> BTreeMap<String, u64> {
-    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+fn sums(caches: &[Cache], mut sums: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut counts = [0; MEANS.len()];
     for cache in caches {
         for (name, value) in cache.kstat().values() {
             if let Value::U64(value) = value {
                 let sum = sums.entry(name.to_string()).or_default();
                 *sum = sum.wrapping_add(value);
+                let mean = MEANS.iter().position(|mean| *mean == name);
+                mean.into_iter().for_each(|index| counts[index] += u64::from(value > 0));
             }
         }
+    }
+    for (name, count) in MEANS.iter().zip(counts) {
+        sums.get_mut(*name).into_iter().for_each(|sum| *sum = sum.checked_div(count).unwrap_or(0));
     }
     sums
 }

@@ -63,3 +63,12 @@ pub(crate) const ABDSTATS: &str = "struct_size linear_cnt linear_data_size scatt
 pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.split_whitespace()
 }
+
+/// True for a value of `zfs/arcstats` that also falls.
+pub(crate) fn is_gauge(name: &str) -> bool {
+    let sizes = ["_size", "_data", "_metadata", "_asize", "_bytes"].iter().any(|end| name.ends_with(end)) && !name.starts_with("l2_read");
+    let counts = name.starts_with("l2_write") || name.starts_with("l2_rebuild");
+    let words = ["size", "c", "c_min", "c_max", "meta", "pd", "pm", "hash_elements", "hash_chains", "arc_no_grow", "arc_tempreserve"];
+    let more = ["arc_meta_used", "arc_dnode_limit", "arc_need_free", "arc_sys_free", "l2_log_blk_count", "l2_data_to_meta_ratio"];
+    (sizes && !counts) || words.contains(&name) || more.contains(&name) || name.ends_with("_max")
+}

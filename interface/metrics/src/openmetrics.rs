@@ -1,6 +1,7 @@
 //! The same numbers as OpenMetrics text (`application/openmetrics-text; version=1.0.0`), for Prometheus.
 
 use crate::memory::memory;
+use crate::names::is_gauge;
 use crate::tree::own;
 use crate::{AcceleratorView, DirectRow, PoolView, Tree};
 use control_api::IostatVdev;
@@ -52,15 +53,6 @@ pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
     of_vdevs(&mut out, vdevs);
     out.push_str("# EOF\n");
     out
-}
-
-/// True for a value that also falls.
-fn is_gauge(name: &str) -> bool {
-    let sizes = ["_size", "_data", "_metadata", "_asize", "_bytes"].iter().any(|end| name.ends_with(end)) && !name.starts_with("l2_read");
-    let counts = name.starts_with("l2_write") || name.starts_with("l2_rebuild");
-    let words = ["size", "c", "c_min", "c_max", "meta", "pd", "pm", "hash_elements", "hash_chains", "arc_no_grow", "arc_tempreserve"];
-    let more = ["arc_meta_used", "arc_dnode_limit", "arc_need_free", "arc_sys_free", "l2_log_blk_count", "l2_data_to_meta_ratio"];
-    (sizes && !counts) || words.contains(&name) || more.contains(&name) || name.ends_with("_max")
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {

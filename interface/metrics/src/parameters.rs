@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 162] = [
+pub const PARAMETERS: [Parameter; 174] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -32,12 +32,14 @@ pub const PARAMETERS: [Parameter; 162] = [
     ),
     new("l2arc_noprefetch", 1, BIT, When::Now, "0: what was read ahead goes to cache devices before anybody used it"),
     new("l2arc_norw", 0, BIT, When::Now, "1: a cache device that is being written is not read"),
+    new("l2arc_rebuild_blocks_min_l2size", 1 << 30, ANY, When::Now, "bytes of a cache device from which on it says itself what it holds"),
+    new("l2arc_rebuild_enabled", 1, BIT, When::Now, "0: cache devices that are taken into use are not asked what they hold"),
     new(
         "l2arc_trim_ahead",
         0,
         (0, 10_000),
         When::Now,
-        "percent of what is written to a cache device that it is told, ahead of that, not to need any more; 0: none",
+        "percent of what is written to a cache device that it is told, ahead of that, not to need any more, and, before its first use, all; 0: none",
     ),
     new(
         "l2arc_write_boost",
@@ -101,6 +103,7 @@ pub const PARAMETERS: [Parameter; 162] = [
         When::Now,
         "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
     ),
+    new("vdev_removal_max_span", 32 << 10, ANY, When::Now, "free bytes that a removal copies along between two segments"),
     new(
         "zap_micro_max_size",
         128 << 10,
@@ -163,6 +166,10 @@ pub const PARAMETERS: [Parameter; 162] = [
         "percent of the usual time of a write to an intent log for which the next one waits for others to join it, 100 ms at most; OpenZFS has 10",
     ),
     new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
+    new("zfs_condense_indirect_obsolete_pct", 25, (0, 100), When::Now, "percent of a removed vdev's mapping to be unneeded to rewrite it"),
+    new("zfs_condense_indirect_vdevs_enable", 1, BIT, When::Now, "0 leaves mappings of removed vdevs as they are"),
+    new("zfs_condense_max_obsolete_bytes", 1 << 30, ANY, When::Now, "bytes of the map of what is not needed that have a mapping rewritten"),
+    new("zfs_condense_min_mapping_bytes", 128 << 10, ANY, When::Now, "bytes up to which the mapping of a removed vdev is left as it is"),
     new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
     new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
     new("zfs_ddt_data_is_special", 1, BIT, When::Now, "tables of deduplication lie on vdevs for metadata where none are for them"),
@@ -254,6 +261,10 @@ pub const PARAMETERS: [Parameter; 162] = [
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
+    new("zfs_reconstruct_indirect_combinations_max", 4096, U32, When::Now, "copies of a block in pieces that are combined; 0: all"),
+    new("zfs_removal_ignore_errors", 0, BIT, When::Now, "1: removals go on though a device fails; what none gives is lost"),
+    new("zfs_removal_suspend_progress", 0, BIT, When::Now, "1 lets no removal of a vdev make progress"),
+    new("zfs_remove_max_segment", 16 << 20, (512, 16 << 20), When::Now, "bytes that a removal copies to one place at most"),
     new(
         "zfs_resilver_defer_percent",
         10,
@@ -281,6 +292,13 @@ pub const PARAMETERS: [Parameter; 162] = [
     ),
     new("zfs_scrub_min_time_ms", 750, U32, When::Now, "milliseconds of a txg after which an error scrub leaves the rest to the next one"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
+    new(
+        "zfs_spa_discard_memory_limit",
+        16 << 20,
+        (1, u64::MAX),
+        When::Now,
+        "bytes of a checkpoint's space maps that a txg looks at while it is discarded",
+    ),
     new(
         "zfs_special_class_metadata_reserve_pct",
         25,

@@ -4,7 +4,7 @@ use crate::arcstats::arcstats;
 use crate::dbufs::{dbufs, dbufstats};
 use crate::memory::memory;
 use crate::names::{ABDSTATS, DMU_TX, DNODESTATS, FM, VDEV_MIRROR_STATS, ZFETCHSTATS, ZIL, words};
-use crate::{PARAMETERS, ParameterError, Parameters, When};
+use crate::{PARAMETERS, ParameterError, Parameters, Past, When};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use kstat::{Cursor, DebugLog, Listing, Stamp, Value};
@@ -94,6 +94,10 @@ pub trait Source: Send + Sync {
     fn now_ns(&self) -> u64;
     /// Views of the open pools.
     fn pools(&self) -> Vec<PoolView>;
+    /// Counters of caches whose pools were closed; None where nobody keeps them.
+    fn past(&self) -> Option<&Past> {
+        None
+    }
     /// Parameters of the process.
     fn parameters(&self) -> &Parameters;
     /// Makes what runs follow a parameter that was set.
@@ -269,7 +273,8 @@ impl Tree {
     pub(crate) fn arcstats(&self, pools: &[PoolView]) -> Vec<(&'static str, Value)> {
         let caches: Vec<Cache> = pools.iter().map(|pool| pool.cache.clone()).collect();
         let set = self.0.parameters().get("zfs_arc_max").unwrap_or(0);
-        arcstats(&caches, if set == 0 { ARC_MAX_DEFAULT } else { set })
+        let past = self.0.past().map(Past::sums).unwrap_or_default();
+        arcstats(&caches, if set == 0 { ARC_MAX_DEFAULT } else { set }, past)
     }
 }
 

@@ -1,18 +1,16 @@
 //! Cache devices of an open pool (OpenZFS: `spa_load_l2cache`, `l2arc_feed_thread`): which are in use, and who feeds them.
 //!
 //! Nothing of the pool lies on them. So a device that fails, or is not there, changes nothing but what is read from memory and what from the pool; it
-//! is never waited for by a txg. What a device holds is known to this process only: its header is emptied before it is used, so that nobody who
-//! imports the pool elsewhere looks for blocks that another process wrote there.
+//! is never waited for by a txg. What a device holds outlives the process: it says so itself, and is asked when it comes into use.
 
 use crate::label::{Device, read_configs};
 use crate::spa::Spa;
 use crate::spa::aux_devices::guid_of;
 use crate::spa::config::PoolState;
-use abd::Abd;
 use arc::Leaving;
 use exec::{Crew, Mutex};
 use l2arc::{L2arc, Tunables};
-use ondisk::label::LABEL_START_BYTES;
+use nvlist::NvList;
 use ondisk::{Guid, ObjsetId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,8 +24,6 @@ const SLICE_NS: u64 = 50_000_000;
 const IDLE_NS: u64 = 1_000_000_000;
 /// Nanoseconds for which it is remembered what a property of a dataset says.
 const POLICY_NS: u64 = 5_000_000_000;
-/// Bytes of a device's header, with what OpenZFS may have left behind it: a sector of any size.
-const HEADER_BYTES: usize = 1 << 16;
 
 /// A cache device of a pool.
 #[derive(Clone, Debug)]
@@ -119,34 +115,37 @@ impl Caches {
 
     /// Takes a device into use when its label says that it is this one; says in which state it is then. Waits for the device.
     pub fn seat(self: &Arc<Self>, guid: Guid, device: Device) -> LeafState {
-        let state = match self.is_labelled(guid, &device) {
-            false => LeafState::Missing,
-            // Nothing of what it holds is known, so there is nothing to be read.
-            true if !self.spa.services.writeable => LeafState::Online,
-            true => self.open(guid, &device),
+        let state = match self.labelled(guid, &device) {
+            None => LeafState::Missing,
+            // Nobody would make room on it, so nobody looks what it holds.
+            Some(_) if !self.spa.services.writeable => LeafState::Online,
+            Some(ashift) => self.open(guid, &device, ashift),
         };
         self.seats.lock().insert(guid, Seat { device: Some(device).filter(|_| state.is_usable()), state });
         self.spawn();
         state
     }
 
-    fn is_labelled(&self, guid: Guid, device: &Device) -> bool {
+    /// Size of a device's sectors, as a power of two, when its label says that it is this one.
+    fn labelled(&self, guid: Guid, device: &Device) -> Option<u32> {
         let configs = read_configs(self.spa.exec(), device);
-        configs.first().is_some_and(|label| guid_of(label) == Some(guid) && label.get_u64("state") == Some(PoolState::Cache.number()))
+        let is_it = |label: &&NvList| guid_of(label) == Some(guid) && label.get_u64("state") == Some(PoolState::Cache.number());
+        let label = configs.first().filter(is_it)?;
+        Some(label.get_u64("ashift").and_then(|ashift| u32::try_from(ashift).ok()).unwrap_or_else(|| device.ashift()))
     }
 
-    fn open(&self, guid: Guid, device: &Device) -> LeafState {
-        // Whoever had it before may have left word of blocks that are about to be written over.
-        if device.write_at(self.spa.exec(), LABEL_START_BYTES, &Abd::zeroed(HEADER_BYTES)).is_err() {
-            return LeafState::Faulted;
-        }
+    fn open(&self, guid: Guid, device: &Device, ashift: u32) -> LeafState {
         self.spa.io.cache().set_second_level(self.second.clone());
-        if self.second.add(guid, device) { LeafState::Online } else { LeafState::Missing }
+        self.second.set_pool(self.spa.guid());
+        if self.second.add(guid, device, ashift) { LeafState::Online } else { LeafState::Missing }
     }
 
-    /// Takes a device out of use, and closes it; it is in this state from then on.
+    /// Takes a device out of use, and closes it; it is in this state from then on. What one that is offline holds is known still, as in OpenZFS.
     pub fn set_aside(&self, guid: Guid, state: LeafState) {
-        self.let_go(guid);
+        match state {
+            LeafState::Offline => self.second.pause(guid),
+            _ => self.let_go(guid),
+        }
         self.seats.lock().insert(guid, Seat { device: None, state });
     }
 
@@ -199,6 +198,7 @@ impl Caches {
     /// Ends the thread, waits for it, and closes the devices.
     pub fn halt(&self) {
         self.is_halted.store(true, Ordering::Release);
+        self.second.halt();
         self.crew.join();
         self.second.devices().into_iter().for_each(|guid| self.let_go(guid));
         self.seats.lock().clear();
@@ -239,6 +239,8 @@ impl Caches {
         if self.spa.zio().is_suspended() {
             return None;
         }
+        // It may be given another one while it is open.
+        self.second.set_pool(self.spa.guid());
         let mut policies = std::mem::take(&mut *self.policies.lock());
         let now_ns = self.spa.exec().now_ns();
         if now_ns.saturating_sub(policies.since_ns) >= POLICY_NS {
@@ -277,7 +279,8 @@ impl Caches {
         let mut failed = Vec::new();
         for (guid, seat) in &mut *self.seats.lock() {
             let now = self.second.report(*guid).map_or(seat.state, |report| report.state);
-            if now != seat.state {
+            // One that is being taken offline does not fail.
+            if now != seat.state && now != LeafState::Offline {
                 seat.state = now;
                 failed.push(*guid);
             }

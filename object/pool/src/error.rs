@@ -85,6 +85,8 @@ pub enum PoolError {
     AshiftMismatch,
     /// The vdev can't be removed, and why.
     Unremovable(&'static str),
+    /// No vdev is being removed.
+    NotRemoving,
     /// The request contradicts itself.
     Invalid(&'static str),
     /// The pool lacks this feature.
@@ -140,6 +142,14 @@ pub enum PoolError {
     TrimUnsupported,
     /// A sequential rebuild runs: what needs a resilver has to wait.
     Rebuilding,
+    /// The pool has a checkpoint, which this would change, or leave without its devices.
+    CheckpointExists,
+    /// The pool's checkpoint is still being discarded.
+    DiscardingCheckpoint,
+    /// The pool has no checkpoint.
+    NoCheckpoint,
+    /// A vdev is too large for the space map that a checkpoint would need.
+    VdevTooBig,
     /// An object of the MOS has not the form that it should have.
     Object(ObjectId, &'static str),
 }
@@ -153,6 +163,8 @@ pub enum DeviceProblem {
     Busy,
     /// The device is a spare of this pool already.
     SpareAlready,
+    /// A vdev of the pool is being removed.
+    Removing,
     /// The device has less than 64 MiB.
     TooSmall,
     /// The device is smaller than the vdev needs.
@@ -170,6 +182,7 @@ impl DeviceProblem {
             DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
             DeviceProblem::Busy => write!(f, "{path} is busy"),
             DeviceProblem::SpareAlready => write!(f, "{path} is a hot spare of this pool already"),
+            DeviceProblem::Removing => write!(f, "{path} is busy, or device removal is in progress"),
             DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
             DeviceProblem::SectorsTooLarge => {
                 f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
@@ -223,12 +236,11 @@ impl fmt::Display for PoolError {
             PoolError::NoSuchDevice => f.write_str("no such device in pool"),
             PoolError::Target(why) => f.write_str(why),
             PoolError::NoReplicas => f.write_str("no valid replicas"),
-            PoolError::LogsWait(names) => {
-                write!(f, "the intent log of '{}' lies there and waits for its key", names.join("', '"))
-            }
+            PoolError::LogsWait(names) => write!(f, "the intent log of '{}' lies there and waits for its key", names.join("', '")),
             PoolError::SpareInUse => f.write_str("Pool busy; removal may already be in progress"),
             PoolError::AshiftMismatch => f.write_str("adding devices with different physical sector sizes is not allowed"),
             PoolError::Unremovable(why) => f.write_str(why),
+            PoolError::NotRemoving => f.write_str("operation is not in progress"),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Salt { is_missing } => write!(f, "the salt of {SALTED} is {}; it can be imported read-only", gone(*is_missing)),
@@ -254,6 +266,8 @@ impl fmt::Display for PoolError {
             PoolError::Scan(error) => fmt::Display::fmt(error, f),
             PoolError::TrimUnsupported => f.write_str("trim operations are not supported by this device"),
             PoolError::Rebuilding => f.write_str("currently sequentially resilvering"),
+            PoolError::CheckpointExists | PoolError::DiscardingCheckpoint | PoolError::NoCheckpoint => f.write_str(self.of_checkpoint()),
+            PoolError::VdevTooBig => f.write_str("device exceeds supported size"),
             PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),
         }
     }
@@ -288,6 +302,15 @@ macro_rules! from {
 from!(DeviceError => Io, DmuError => Dmu, ZapError => Zap, DslError => Dsl, SyncError => Sync, TreeError => Tree, ScanError => Scan);
 
 impl PoolError {
+    /// Words of an error about a checkpoint, as OpenZFS has them.
+    fn of_checkpoint(&self) -> &'static str {
+        match self {
+            PoolError::CheckpointExists => "checkpoint exists",
+            PoolError::DiscardingCheckpoint => "currently discarding checkpoint",
+            _ => "checkpoint does not exist",
+        }
+    }
+
     /// True when the pool would open with more devices.
     pub fn is_of_missing_devices(&self) -> bool {
         matches!(self, PoolError::NotFound | PoolError::NoUberblock | PoolError::MissingDevices(_) | PoolError::MissingVdev(_))

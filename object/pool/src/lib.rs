@@ -7,6 +7,8 @@
 //!   allocations of one pass changes nothing more, then flushes, and moves the uberblock.
 //! * Leaves go offline and come back while the pool is open; what they missed is in their dirty time logs, and a resilver brings it.
 //! * A pool with the property `multihost` tells other hosts by heartbeats that this one has it, and looks for theirs before it is opened.
+//! * A checkpoint keeps the state of one txg: what is freed of it stays allocated, and is written down in space maps of its own, until it is discarded or
+//!   gone back to.
 //! * Cache devices take copies of what is about to leave memory; nothing that is on them is needed.
 //! * The vdev tree is an immutable snapshot; whoever changes it replaces it as a whole.
 //!
@@ -25,6 +27,7 @@ mod label;
 mod open;
 mod outliers;
 mod rebuild;
+mod removal;
 mod scans;
 mod spa;
 mod sweep;
@@ -48,8 +51,10 @@ pub use open::rewind::{KeptDataset, RewindPoint, Rewound};
 pub use open::{ImportOptions, Rewind};
 pub use outliers::{Outlier, Outliers, Outlying};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
+pub use removal::run::{RemovalParameters, RemovalState, RemovalStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spa::brt::SharedSpace;
+pub use spa::checkpoint::CheckpointStatus;
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
 pub use spa::history::shown_call;
@@ -65,5 +70,5 @@ pub use sync::flushing::SpaceLogTunables;
 pub use vdev_ops::add::AddSpec;
 pub use vdev_ops::spares::Spare;
 pub use vdev_ops::spec::{ClassSpec, LeafSpec, Membership, TopSpec, label_guid, membership};
-pub use verify::{Reading, SpaceReport, Unreadable};
+pub use verify::{CheckpointReport, Reading, SpaceReport, Unreadable};
 pub use zia::{Awaited, Providers};

@@ -7,16 +7,17 @@ use crate::spa::brt::{Place, is_shareable};
 use crate::spa::features::DIRECTORY;
 use crate::spa::mos_objects::check_length;
 use crate::sync::brt::references;
+use crate::sync::kept;
 use dmu::{BlockError, BlockIo};
 use dsl::{DslError, Walk};
 use exec::WaitQueue;
-use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg};
+use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, Dva, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg, VdevId};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vdev::TopKind;
+use vdev::{Piece, TopKind, VdevTree};
 use zap::Zap;
 
 /// Most blocks that cannot be read of which a report has the addresses.
@@ -44,7 +45,7 @@ pub struct SpaceReport {
     pub overlapping: u64,
     /// Bytes of blocks in space that the space maps call free.
     pub unallocated: u64,
-    /// Bytes that the space maps call allocated and no block claims.
+    /// Bytes that the space maps call allocated and no block claims, nor a checkpoint.
     pub leaked: u64,
     /// Number of blocks that were to be read and could not be, or whose checksum is wrong.
     pub unreadable: u64,
@@ -54,6 +55,8 @@ pub struct SpaceReport {
     pub named: Vec<Unreadable>,
     /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
+    /// Bytes that are allocated for the sake of a checkpoint only.
+    pub kept: u64,
     /// Number of metaslabs of which nobody knows what is free: what lies there was held against nothing.
     pub unknown: u64,
 }
@@ -67,6 +70,22 @@ impl SpaceReport {
     /// True when nothing that is in use can be written over, and all that was read could be: what is leaked costs space only.
     pub fn is_sound(&self) -> bool {
         self.unreadable == 0 && self.unknown == 0 && self.overlapping == 0 && self.unallocated == 0
+    }
+}
+
+/// Result of the check of a checkpoint against the pool that has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Bytes that are allocated in the checkpoint's state and free in the pool: they may be written over.
+    pub lost: u64,
+    /// Bytes that are kept for the sake of the checkpoint, and that are free in its state.
+    pub foreign: u64,
+}
+
+impl CheckpointReport {
+    /// True when the pool keeps just what the checkpoint has.
+    pub fn is_clean(&self) -> bool {
+        *self == CheckpointReport::default()
     }
 }
 
@@ -148,6 +167,7 @@ impl Flight {
 
 struct Counter<'a> {
     io: &'a dyn BlockIo,
+    tree: Arc<VdevTree>,
     reading: Reading,
     flight: Arc<Flight>,
     report: SpaceReport,
@@ -209,17 +229,62 @@ impl Counter<'_> {
             return;
         }
         for dva in bp.dvas() {
-            let vdev = dva.vdev.0 as usize;
-            let Some(claimed) = self.claimed.get_mut(vdev) else {
+            let Some(header_bytes) = self.header_bytes.get(dva.vdev.0 as usize) else {
                 self.report.unallocated += dva.asize;
                 continue;
             };
-            let length = if dva.gang { self.header_bytes[vdev] } else { dva.asize };
-            self.report.bytes += length;
-            let added = claimed.cover(dva.offset..dva.offset.saturating_add(length));
-            self.report.overlapping += length - added;
+            let asize = if dva.gang { *header_bytes } else { dva.asize };
+            self.report.bytes += asize;
+            self.claim(&Dva { asize, gang: false, ..dva });
         }
     }
+
+    /// Claims the space of an address: where its bytes are, and, on a vdev that is being removed, where they were copied to.
+    fn claim(&mut self, dva: &Dva) {
+        let tree = self.tree.clone();
+        if tree.addressed(dva.vdev).is_none() {
+            return;
+        }
+        for piece in tree.places(dva, &mut |_, _| ()).unwrap_or_else(|| vec![Piece { at: 0, place: *dva, birth: Txg::ZERO }]) {
+            let place = piece.place;
+            let claimed = &mut self.claimed[place.vdev.0 as usize];
+            let added = claimed.cover(place.offset..place.offset.saturating_add(place.asize));
+            self.report.overlapping += place.asize - added;
+            let copied = tree.top(place.vdev).and_then(|top| top.mapping.as_ref()).filter(|mapping| place.offset < mapping.end());
+            let Some(mapping) = copied else { continue };
+            let length = place.asize.min(mapping.end() - place.offset);
+            match mapping.pieces(place.offset, length) {
+                Some(pieces) => pieces.iter().for_each(|piece| self.claim(&piece.place)),
+                None => self.report.unallocated += length,
+            }
+        }
+    }
+}
+
+impl Counter<'_> {
+    /// Claims what is allocated for the sake of a checkpoint only: it is no block's of the pool as it is.
+    fn keep(&mut self, vdev: VdevId, segments: &RangeTree) {
+        let Some(claimed) = self.claimed.get_mut(vdev.0 as usize) else { return };
+        for segment in segments.iter() {
+            let length = segment.end - segment.start;
+            self.report.kept += length;
+            self.report.overlapping += length - claimed.cover(segment);
+        }
+    }
+}
+
+/// Segments that the space maps of a vdev call allocated.
+fn allocated(spa: &Spa, vdev: VdevId) -> RangeTree {
+    let (allocator, mut all) = (&spa.services.allocator, RangeTree::new());
+    for segment in (0..allocator.metaslab_count(vdev)).flat_map(|metaslab| allocator.synced_allocated(vdev, metaslab)) {
+        all.cover(segment);
+    }
+    all
+}
+
+/// Takes a segment out of a set, as far as it is there.
+fn drop_range(set: &mut RangeTree, segment: Range<u64>) {
+    set.clear_range(segment);
 }
 
 /// Checks the space of one pool.
@@ -229,10 +294,12 @@ impl Verifier<'_> {
     /// Walks every block of the pool, which must not change meanwhile, and reads blocks to see whether they are intact.
     pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
         let tree = self.0.tree();
-        let header = |top: &vdev::TopVdev| if top.is_concrete() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
+        let header =
+            |top: &vdev::TopVdev| if top.is_concrete() || top.is_removed() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
         let io = self.0.io.as_ref();
         let mut counter = Counter {
             io,
+            tree: tree.clone(),
             reading,
             flight: Arc::default(),
             report: SpaceReport::default(),
@@ -259,6 +326,9 @@ impl Verifier<'_> {
                 self.count_list(ObjectId(list), true, &mut counter)?;
             }
         }
+        for (vdev, segments) in kept::segments(&self.0.mos, &tree)? {
+            counter.keep(vdev, &segments);
+        }
         for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
             let allocator = &self.0.services.allocator;
             let (claimed, report) = (&mut counter.claimed[top.id.0 as usize], &mut counter.report);
@@ -275,9 +345,28 @@ impl Verifier<'_> {
             }
             report.unallocated += claimed.total();
         }
+        // Addresses that lead nowhere.
+        let removed = tree.tops.iter().filter(|top| top.is_removed()).map(|top| counter.claimed[top.id.0 as usize].total());
+        let nowhere: u64 = removed.sum();
+        counter.report.unallocated += nowhere;
         let damaged = counter.flight.land(io);
         counter.count_unreadable(damaged, true);
         Ok(counter.report)
+    }
+
+    /// Holds the state that a checkpoint keeps, opened by itself, against the pool (OpenZFS: `verify_checkpoint_blocks` of `zdb`).
+    pub fn verify_checkpoint(&self, state: &Spa) -> Result<CheckpointReport, PoolError> {
+        let (mut report, mut kept) = (CheckpointReport::default(), kept::segments(&self.0.mos, &self.0.tree())?);
+        for top in state.tree().tops.iter().filter(|top| top.is_concrete()) {
+            let (mut lost, mut foreign) = (allocated(state, top.id), kept.remove(&top.id).unwrap_or_default());
+            lost.iter().for_each(|segment| drop_range(&mut foreign, segment));
+            allocated(self.0, top.id).iter().for_each(|segment| drop_range(&mut lost, segment));
+            report.lost += lost.total();
+            report.foreign += foreign.total();
+        }
+        // Vdevs that came later have nothing of it.
+        report.foreign += kept.values().map(RangeTree::total).sum::<u64>();
+        Ok(report)
     }
 
     /// Every dataset's and snapshot's own blocks: those born after the snapshot before it.

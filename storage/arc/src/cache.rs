@@ -125,7 +125,7 @@ impl Wanted {
     /// True when what is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
     fn is_verifiable(&self) -> bool {
         let bp = &self.bp;
-        bp.checksum_kind() != Checksum::OFF && bp.is_little_endian() && !bp.dva(0).gang && !bp.is_encrypted()
+        bp.checksum_kind() != Checksum::OFF && bp.is_little_endian() && !bp.dva(0).gang
     }
     fn is_compressed(&self) -> bool {
         self.bp.compression() != Compression::OFF
@@ -538,7 +538,7 @@ impl Cache {
     fn finish(&self, wanted: &Wanted, result: Result<Abd, ZioError>) {
         let wanted = *wanted;
         match result {
-            Ok(physical) if wanted.is_compressed() => {
+            Ok(physical) if wanted.is_compressed() && !zio::is_sealed(&wanted.bp) => {
                 let (cache, kept) = (self.clone(), physical.clone());
                 self.0.zio.unpack(&wanted.bp, wanted.bookmark, physical, move |result| {
                     cache.land(&wanted, result.map(|data| (native(&wanted.bp, data), Some(kept))));
@@ -568,11 +568,11 @@ impl Cache {
     /// block is kept, and gives back those who wait for it; else it makes such a read useless.
     fn insert(&self, wanted: &Wanted, mut body: Body, ends_flight: bool) -> Vec<ReadThen> {
         body.logical = body.logical.map(|data| shortened(&wanted.bp, data));
-        // Compressed blocks that were just written are here as they were before compression.
-        let is_unpacked = body.physical.is_none() && wanted.is_compressed();
-        if is_unpacked && wanted.is_verifiable() {
-            body.pointer = self.0.second.get().map(|_| Box::new(wanted.bp));
-        }
+        // Compressed blocks that were just written are here as they were before compression. Of sealed ones there is only what was read from disk.
+        let is_unpacked = body.physical.is_none() && wanted.is_compressed() && !zio::is_sealed(&wanted.bp);
+        let is_stored = ends_flight || !wanted.bp.is_encrypted();
+        let second = self.0.second.get().filter(|_| is_unpacked && is_stored && wanted.is_verifiable());
+        body.pointer = second.map(|_| Box::new(wanted.bp));
         let copy = body.overhead_bytes();
         let mut reserved = HEADER_BYTES + body.bytes() - copy;
         let fits = self.reserve(reserved);
@@ -587,7 +587,7 @@ impl Cache {
         let mut freed = Freed { bytes: if fits { reserved } else { 0 }, ..Freed::default() };
         let mut waiters = Vec::new();
         let (mut ask, mut stays) = (wanted.ask(Access::Demand), true);
-        ask.is_verifiable &= !is_unpacked;
+        ask.is_verifiable &= is_stored && !is_unpacked;
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;

@@ -3,8 +3,8 @@
 //! Address and physical birth are unique for the life of a pool, except for blocks rewritten in place while their txg
 //! syncs; for those the checksum tells versions apart (see [`Key::tag`]).
 
-use crate::ports::BlockName;
-use ondisk::BlockPtr;
+use crate::ports::{BlockName, BlockPlace};
+use ondisk::{BlockPtr, Dva, Txg, VdevId};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Identity of a block within one pool (OpenZFS: `b_dva` and `b_birth` of `arc_buf_hdr_t`).
@@ -27,7 +27,12 @@ impl Key {
 
     /// The name under which a second level knows the block.
     pub(crate) fn name(&self, tag: u64) -> BlockName {
-        BlockName { place: [self.vdev, self.offset, self.birth], version: tag }
+        BlockName { place: BlockPlace { vdev: self.vdev, offset: self.offset, birth: self.birth }, version: tag }
+    }
+
+    /// Address of the first copy, which takes so many bytes, and the birth.
+    pub(crate) fn address(&self, asize: u64) -> (Dva, Txg) {
+        (Dva { vdev: VdevId(self.vdev as u32), asize, offset: self.offset, gang: false }, Txg(self.birth))
     }
 
     /// Tells two versions of one key apart: a block rewritten in place keeps address and birth but not its checksum.

@@ -45,7 +45,7 @@ const ZEROS: [&str; 16] = [
 type OfSecond = fn(&SecondCounts) -> u64;
 
 /// Counters of the second level that it keeps itself.
-const SECOND: [(&str, OfSecond); 17] = [
+const SECOND: [(&str, OfSecond); 33] = [
     ("l2_size", |counts| counts.logical_bytes),
     ("l2_asize", |counts| counts.allocated_bytes),
     ("l2_hdr_size", |counts| counts.header_bytes),
@@ -63,6 +63,22 @@ const SECOND: [(&str, OfSecond); 17] = [
     ("l2_evict_reading", |counts| counts.evicted_reading),
     ("l2_abort_lowmem", |counts| counts.short_of_memory),
     ("l2_io_error", |counts| counts.read_errors),
+    ("l2_log_blk_writes", |counts| counts.log.writes),
+    ("l2_log_blk_avg_asize", |counts| counts.log.mean_bytes),
+    ("l2_log_blk_asize", |counts| counts.log.allocated_bytes),
+    ("l2_log_blk_count", |counts| counts.log.count),
+    ("l2_data_to_meta_ratio", |counts| counts.log.worth),
+    ("l2_rebuild_success", |counts| counts.rebuild.success),
+    ("l2_rebuild_unsupported", |counts| counts.rebuild.unsupported),
+    ("l2_rebuild_io_errors", |counts| counts.rebuild.io_errors),
+    ("l2_rebuild_dh_errors", |counts| counts.rebuild.header_errors),
+    ("l2_rebuild_cksum_lb_errors", |counts| counts.rebuild.checksum_errors),
+    ("l2_rebuild_lowmem", |counts| counts.rebuild.short_of_memory),
+    ("l2_rebuild_size", |counts| counts.rebuild.logical_bytes),
+    ("l2_rebuild_asize", |counts| counts.rebuild.allocated_bytes),
+    ("l2_rebuild_bufs", |counts| counts.rebuild.blocks),
+    ("l2_rebuild_bufs_precached", |counts| counts.rebuild.known_blocks),
+    ("l2_rebuild_log_blks", |counts| counts.rebuild.log_blocks),
 ];
 
 impl Cache {

@@ -32,5 +32,5 @@ mod tests;
 pub use blocks::BlockCounts;
 pub use cache::Cache;
 pub use origin::CachedBlock;
-pub use ports::{BlockName, Candidate, FoundThen, Leaving, SecondCounts, SecondLevel, Wish};
+pub use ports::{BlockName, BlockPlace, Candidate, FoundThen, Leaving, LogCounts, RebuildCounts, SecondCounts, SecondLevel, Wish};
 pub use shard::Keep;

@@ -1,6 +1,6 @@
 //! Which block of which object an entry of the cache is, and what is told of it.
 
-use ondisk::{BlockPtr, Bookmark, ObjectType};
+use ondisk::{BlockPtr, Bookmark, Compression, ObjectType, SECTOR_SHIFT};
 
 /// Block of an object that an entry is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,8 +9,13 @@ pub(crate) struct Origin {
     pub(crate) object: u64,
     pub(crate) block: u64,
     pub(crate) logical_bytes: u32,
+    /// Sectors that the first copy takes, without those of other copies.
+    pub(crate) sectors: u32,
     pub(crate) level: u8,
     pub(crate) object_type: u8,
+    pub(crate) compression: Compression,
+    /// True for a block that has a MAC of its own: indirect blocks have that of what is below them.
+    pub(crate) is_protected: bool,
 }
 
 impl Origin {
@@ -20,8 +25,11 @@ impl Origin {
             object: bookmark.object.0,
             block: bookmark.block.0,
             logical_bytes: bp.lsize() as u32,
+            sectors: (bp.dva(0).asize >> SECTOR_SHIFT) as u32,
             level: bp.level(),
             object_type: bp.object_type().0,
+            compression: bp.compression(),
+            is_protected: bp.uses_crypt() && bp.level() == 0,
         }
     }
 }

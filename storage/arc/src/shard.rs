@@ -19,7 +19,7 @@ use crate::origin::{CachedBlock, Origin};
 use crate::ports::Leaving;
 use crate::stats::Counters;
 use abd::{Abd, PAGE_BYTES};
-use ondisk::{BlockPtr, ObjsetId};
+use ondisk::{BlockPtr, ObjsetId, SECTOR_SHIFT};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -182,6 +182,9 @@ impl Entry {
             objset: ObjsetId(self.origin.objset),
             physical_bytes: pointer.map_or(data.len(), BlockPtr::psize),
             logical_bytes: self.origin.logical_bytes,
+            address: self.key.address(u64::from(self.origin.sectors) << SECTOR_SHIFT),
+            compression: self.origin.compression,
+            is_protected: self.origin.is_protected,
             is_metadata: self.kind == Kind::Metadata,
             is_frequent: self.state == State::Mfu,
             is_prefetched: self.prefetched,

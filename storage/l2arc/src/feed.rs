@@ -1,12 +1,14 @@
 //! Rounds of writes: what is about to leave the cache goes to a device, in the order in which it is found (OpenZFS: `l2arc_feed_thread`,
 //! `l2arc_write_buffers`).
 
+use crate::journal::Draft;
 use crate::known::{HEADER_BYTES, Place, Room};
 use crate::{L2arc, Tunables};
 use abd::Abd;
-use arc::{Cache, Candidate, Leaving, Wish};
+use arc::{Cache, Candidate, Leaving, LogCounts, Wish};
 use device::{DeviceError, DeviceOp};
 use exec::{Completion, completion};
+use ondisk::{Compression, L2ARC_LOG_BLOCK_BYTES, L2arcBlock, L2arcLogEntry};
 use zio::{LeafRequest, Priority};
 
 /// Bytes that are written as one.
@@ -42,26 +44,79 @@ struct Written {
 impl Room {
     /// Bytes that so many take of the device.
     fn padded(&self, bytes: usize) -> u64 {
-        (bytes as u64).next_multiple_of(self.sector)
+        (bytes as u64).next_multiple_of(self.site.sector)
     }
 
-    /// Lays blocks out one behind the other.
-    fn lay_out(&self, taken: Vec<Candidate>) -> Vec<Chunk> {
-        let mut chunks: Vec<Chunk> = Vec::new();
-        let mut offset = self.offset;
-        for Candidate { block, physical } in taken {
-            let bytes = self.padded(block.physical_bytes);
-            if chunks.last().is_none_or(|chunk| chunk.bytes + bytes > CHUNK_BYTES) {
-                chunks.push(Chunk { offset, parts: Vec::new(), bytes: 0, blocks: Vec::new() });
+    /// Lays blocks out one behind the other, and log blocks between them.
+    fn lay_out(&self, taken: Vec<Candidate>, log: &mut Draft) -> Layout {
+        let mut layout = Layout { end: self.offset, chunks: Vec::new() };
+        for candidate in taken {
+            let (bytes, entry) = (self.padded(candidate.block.physical_bytes), entry(&candidate, layout.end));
+            let place = Place::of(&candidate.block, self.site.device, (layout.end, bytes));
+            layout.add(filled_up(candidate.physical, bytes as usize), Some((candidate.block, place)));
+            if log.list(entry, bytes) {
+                let behind = (layout.end + L2ARC_LOG_BLOCK_BYTES as u64).min(self.site.end);
+                let stored = log.end(layout.end, self.site.sector, &self.sweep(behind));
+                layout.add(stored, None);
             }
-            if let Some(chunk) = chunks.last_mut() {
-                chunk.blocks.push((block, Place::of(&block, self.device, (offset, bytes))));
-                chunk.parts.push(filled_up(physical, bytes as usize));
-                chunk.bytes += bytes;
-            }
-            offset += bytes;
         }
-        chunks
+        layout
+    }
+}
+
+/// Things that a round writes, one behind the other.
+struct Layout {
+    /// First byte behind them.
+    end: u64,
+    chunks: Vec<Chunk>,
+}
+
+impl Layout {
+    fn add(&mut self, part: Abd, block: Option<(Leaving, Place)>) {
+        let bytes = part.len() as u64;
+        if self.chunks.last().is_none_or(|chunk| chunk.bytes + bytes > CHUNK_BYTES) {
+            self.chunks.push(Chunk { offset: self.end, parts: Vec::new(), bytes: 0, blocks: Vec::new() });
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.blocks.extend(block);
+            chunk.parts.push(part);
+            chunk.bytes += bytes;
+        }
+        self.end += bytes;
+    }
+}
+
+/// Entry for a block that goes to an offset (OpenZFS: `l2arc_log_blk_insert`).
+fn entry(candidate: &Candidate, le_daddr: u64) -> L2arcLogEntry {
+    let (block, (dva, birth)) = (&candidate.block, candidate.block.address);
+    let told = L2arcBlock {
+        logical_bytes: u64::from(block.logical_bytes),
+        physical_bytes: block.physical_bytes as u64,
+        compression: block.compression,
+        is_metadata: block.is_metadata,
+        is_protected: block.is_protected,
+        is_prefetched: block.is_prefetched,
+        list: if block.is_frequent { L2arcBlock::FREQUENT } else { L2arcBlock::RECENT },
+    };
+    let le_complevel = u64::from(level(candidate));
+    L2arcLogEntry { le_dva: dva.to_words(), le_birth: birth.0, le_prop: told.to_word(), le_daddr, le_complevel, ..L2arcLogEntry::default() }
+}
+
+/// Level at which a block was compressed, where there are levels and it says so.
+fn level(candidate: &Candidate) -> u8 {
+    let mut start = [0; 16];
+    if candidate.block.compression != Compression::ZSTD || candidate.block.is_protected || candidate.physical.len() < start.len() {
+        return 0;
+    }
+    candidate.physical.peek(0, &mut start);
+    kernels::compress::zstd_level_of(&start).unwrap_or(0)
+}
+
+/// Counts log blocks that were written.
+fn count_logs(counts: &mut LogCounts, log: &Draft) {
+    for pointer in &log.fresh {
+        counts.writes += 1;
+        counts.note(pointer.asize(), pointer.lbp_payload_asize);
     }
 }
 
@@ -82,7 +137,8 @@ impl L2arc {
     /// that works.
     pub fn feed(&self, cache: &Cache, allows: &mut dyn FnMut(&Leaving) -> bool) -> Option<Fed> {
         let tunables = self.tunables();
-        let most = (cache.max() / 100).saturating_mul(tunables.meta_percent.min(100));
+        let most = tunables.most_bytes(cache.max());
+        self.rebuild(cache);
         let is_full = {
             let mut known = self.shared.known.lock();
             let is_full = known.is_in_use() && known.header_bytes() + HEADER_BYTES > most;
@@ -92,8 +148,9 @@ impl L2arc {
         // The oldest make room for what is about to leave now.
         self.settle(cache, if is_full { most - most / 8 } else { most });
         let room = self.shared.known.lock().begin((tunables.write_max, tunables.write_boost))?;
-        let taken = self.gather(cache, &room, (&tunables, most), allows);
-        let mut fed = self.write(&room, taken, &tunables);
+        let log = self.shared.known.lock().draft(&room.site)?;
+        let taken = self.gather(cache, (&room, &log), (&tunables, most), allows);
+        let mut fed = self.write(&room, taken, log, &tunables);
         fed.interval_ns = tunables.interval_ns(fed.bytes > room.bytes / 2);
         Some(fed)
     }
@@ -120,15 +177,15 @@ impl L2arc {
     fn gather(
         &self,
         cache: &Cache,
-        room: &Room,
+        (room, log): (&Room, &Draft),
         (tunables, most): (&Tunables, u64),
         allows: &mut dyn FnMut(&Leaving) -> bool,
     ) -> Vec<Candidate> {
         let known = &self.shared.known;
         let mut blocks = most.saturating_sub(known.lock().header_bytes()) / HEADER_BYTES;
-        let mut left = room.bytes;
+        let (mut left, mut count) = (room.bytes, 0);
         let mut wants = |block: &Leaving| {
-            if blocks == 0 || left < room.sector {
+            if blocks == 0 || left < room.site.sector {
                 return Wish::Enough;
             }
             let is_frequent_enough = match tunables.mfuonly {
@@ -136,12 +193,12 @@ impl L2arc {
                 2 => block.is_frequent || block.is_metadata,
                 _ => block.is_frequent,
             };
-            let is_wanted =
-                is_frequent_enough && !(tunables.noprefetch && block.is_prefetched) && room.padded(block.physical_bytes) <= left;
+            let cost = room.padded(block.physical_bytes) + if log.fills_after(count) { L2ARC_LOG_BLOCK_BYTES as u64 } else { 0 };
+            let is_wanted = is_frequent_enough && !(tunables.noprefetch && block.is_prefetched) && cost <= left;
             if !is_wanted || !allows(block) || known.lock().has(block.name) {
                 return Wish::Pass;
             }
-            (blocks, left) = (blocks - 1, left - room.padded(block.physical_bytes));
+            (blocks, left, count) = (blocks - 1, left - cost, count + 1);
             Wish::Take
         };
         let taken = cache.about_to_leave(tunables.reach(room.bytes), &mut wants);
@@ -155,60 +212,65 @@ impl L2arc {
     }
 
     /// Writes blocks, and knows those that were written.
-    fn write(&self, room: &Room, taken: Vec<Candidate>, tunables: &Tunables) -> Fed {
-        let chunks = room.lay_out(taken);
-        let hand = chunks.last().map_or(room.offset, |chunk| chunk.offset + chunk.bytes);
-        let ahead = if room.can_trim { (hand - room.offset).saturating_mul(tunables.trim_ahead) / 100 } else { 0 };
-        let cleared = (hand + ahead / room.sector * room.sector).min(room.end);
-        self.shared.known.lock().clear_to(room.device, cleared);
+    fn write(&self, room: &Room, taken: Vec<Candidate>, mut log: Draft, tunables: &Tunables) -> Fed {
+        let site = &room.site;
+        let Layout { end: hand, chunks } = room.lay_out(taken, &mut log);
+        let ahead = if site.can_trim { (hand - room.offset).saturating_mul(tunables.trim_ahead) / 100 } else { 0 };
+        let cleared = (hand + ahead / site.sector * site.sector).min(site.end);
+        let had_logs = self.shared.known.lock().clear_to(site, cleared);
+        if had_logs {
+            // Whoever finds the device after a crash is not to look for what is written over now.
+            self.write_header(site);
+        }
         if ahead > 0 {
-            self.trim(room, cleared - room.offset);
+            // A device that cannot do it is written all the same.
+            let _ = self.wait_io(site, room.offset, DeviceOp::Trim { length_bytes: cleared - room.offset }, Priority::Trim);
         }
         if !chunks.is_empty() {
             self.shared.known.lock().counts.writes[0] += 1;
         }
         let written: Vec<Written> = chunks.into_iter().map(|chunk| self.start(room, chunk)).collect();
-        self.end(room, hand, written)
-    }
-
-    /// Tells the device that what is about to be written over is not needed, nor what comes behind it.
-    fn trim(&self, room: &Room, length_bytes: u64) {
-        let (done, wait) = completion();
-        let op = DeviceOp::Trim { length_bytes };
-        let request = LeafRequest { leaf: room.device, offset: room.offset, op, priority: Priority::Trim, speculative: true };
-        self.zio.leaf_io(request, Box::new(move |result| done.complete(result.map(drop))));
-        // A device that cannot do it is written all the same.
-        let _ = wait.wait(self.zio.exec());
+        let fed = self.end(room, hand, log, written);
+        self.write_header(site);
+        fed
     }
 
     fn start(&self, room: &Room, chunk: Chunk) -> Written {
         let (done, wait) = completion();
         let op = DeviceOp::Write(Abd::gang(&chunk.parts));
-        let request = LeafRequest { leaf: room.device, offset: chunk.offset, op, priority: Priority::AsyncWrite, speculative: false };
+        let request = LeafRequest { leaf: room.site.device, offset: chunk.offset, op, priority: Priority::AsyncWrite, speculative: false };
         self.zio.leaf_io(request, Box::new(move |result| done.complete(result.map(drop))));
         Written { chunk, done: wait }
     }
 
-    fn end(&self, room: &Room, hand: u64, written: Vec<Written>) -> Fed {
+    /// Waits for what is written, and knows it. The log goes on only when all of it was.
+    fn end(&self, room: &Room, hand: u64, log: Draft, written: Vec<Written>) -> Fed {
         let (mut fed, has_any, mut has_failed) = (Fed::default(), !written.is_empty(), false);
         for Written { chunk, done } in written {
             let outcome = done.wait(self.zio.exec());
             let mut known = self.shared.known.lock();
+            if !known.is_here(&room.site) {
+                has_failed = true;
+                continue;
+            }
             match outcome {
                 Ok(()) => {
-                    known.worked(room.device);
+                    known.worked(room.site.device);
                     known.counts.written_bytes += chunk.bytes;
                     (fed.blocks, fed.bytes) = (fed.blocks + chunk.blocks.len() as u64, fed.bytes + chunk.bytes);
                     chunk.blocks.iter().for_each(|(block, place)| known.insert(block.name, *place));
                 }
                 Err(error) => {
                     has_failed = true;
-                    known.failed(room.device, error);
+                    known.failed(room.site.device, error);
                 }
             }
         }
         let mut known = self.shared.known.lock();
-        known.end(room.device, hand);
+        if !has_failed {
+            count_logs(&mut known.counts.log, &log);
+        }
+        known.end(&room.site, hand, Some(log).filter(|_| !has_failed));
         known.counts.writes[1] += u64::from(has_any);
         known.counts.write_errors += u64::from(has_failed);
         fed

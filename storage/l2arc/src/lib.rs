@@ -1,7 +1,9 @@
 //! The second level of the cache, on devices of its own (OpenZFS: the L2ARC, in `arc.c`).
 //!
 //! ```text
-//!   feed() ─► a device in its turn ─► room ahead of its hand ─► blocks about to leave the cache, written one behind the other ─► known
+//!   rebuild() ─► header of a device that is new here ─► log blocks, from the newest back ─► known
+//!   feed() ─► a device in its turn ─► room ahead of its hand ─► blocks about to leave the cache, and log blocks, one behind the other ─► known
+//!             └─► header
 //!   read() ─► known ─► the device ─► still known at this place ─► the cache, which verifies it by the block pointer
 //! ```
 //! Invariants:
@@ -9,31 +11,37 @@
 //! 2. a block is known from when all of it was written until the hand of its device comes to its place; nothing is written over a known block;
 //! 3. blocks lie on a device as they lie in the pool, compressed and checksummed: never as plain text where the pool has them encrypted;
 //! 4. no lock is held while a device works, or while the cache is called;
-//! 5. what is known is forgotten with the process: a device says nothing of what it holds.
+//! 5. a header leads to no log block that was written over, or lists what was, however the process ends; what a device says is a hint all the same:
+//!    whoever wrote it, and whatever became of it since, invariant 1 holds.
 #![forbid(unsafe_code)]
 
 mod feed;
+mod journal;
 mod known;
+mod rebuild;
 #[cfg(test)]
 mod tests;
 mod tunables;
 
 pub use feed::Fed;
+pub use journal::{Unread, unpack_log};
 pub use known::DeviceReport;
 pub use tunables::Tunables;
 
 use arc::{BlockName, FoundThen, SecondCounts, SecondLevel};
 use device::{BlockDevice, DeviceError, DeviceOp};
-use exec::Mutex;
-use known::{Known, Place};
+use exec::{Mutex, completion};
+use known::{Known, Newcomer, Place, Site};
 use ondisk::Guid;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zio::{LeafRequest, Priority, Zio};
 
 /// State that callbacks of I/O hold too.
 struct Shared {
     known: Mutex<Known>,
     tunables: Mutex<Tunables>,
+    is_halted: AtomicBool,
 }
 
 /// The second level of one pool's cache.
@@ -51,17 +59,37 @@ impl std::fmt::Debug for L2arc {
 impl L2arc {
     /// A second level without devices, for a pool with this pipeline.
     pub fn new(zio: Zio) -> L2arc {
-        L2arc { zio, shared: Arc::new(Shared { known: Mutex::default(), tunables: Mutex::default() }) }
+        let is_halted = AtomicBool::new(false);
+        L2arc { zio, shared: Arc::new(Shared { known: Mutex::default(), tunables: Mutex::default(), is_halted }) }
     }
 
-    /// Takes a device into use, of which nothing is known; in place of one with the same guid. False for one that is too small.
-    pub fn add(&self, guid: Guid, device: &Arc<dyn BlockDevice>) -> bool {
+    /// Says which pool it is: devices of others have nothing for it.
+    pub fn set_pool(&self, guid: Guid) {
+        self.shared.known.lock().pool = guid;
+    }
+
+    /// Takes a device into use whose sectors have so many bytes, as a power of two, if it can; in place of one with the same guid. What is on it is
+    /// looked for before it is written: with the next [`L2arc::feed`]. False for one that is too small.
+    pub fn add(&self, guid: Guid, device: &Arc<dyn BlockDevice>, ashift: u32) -> bool {
         self.remove(guid);
         let Some(asize) = vdev::leaf_asize(device.size_bytes()) else { return false };
         self.zio.set_beside(guid, Some(device));
-        let sector = 1 << device.ashift().clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX);
-        self.shared.known.lock().add(guid, (asize, sector), device.facts().can_trim);
+        let least = device.facts().logical_sector_bytes.trailing_zeros().max(vdev::ASHIFT_MIN);
+        let (sector, can_trim) = (1 << ashift.clamp(least, vdev::ASHIFT_MAX.max(least)), device.facts().can_trim);
+        let logged_from = self.tunables().rebuild_blocks_min_l2size;
+        self.shared.known.lock().add(&Newcomer { guid, asize, sector, can_trim, logged_from });
         true
+    }
+
+    /// Closes a device, and knows what is on it still, which nobody can read until it is there again.
+    pub fn pause(&self, guid: Guid) {
+        self.shared.known.lock().pause(guid);
+        self.zio.set_beside(guid, None);
+    }
+
+    /// Has a look for what is on devices end soon, and none begin any more.
+    pub fn halt(&self) {
+        self.shared.is_halted.store(true, Ordering::Release);
     }
 
     /// Forgets everything on a device, and closes it. Blocks that are being read from it come from the pool.
@@ -93,6 +121,14 @@ impl L2arc {
     /// The parameters.
     pub fn tunables(&self) -> Tunables {
         *self.shared.tunables.lock()
+    }
+
+    /// Does an I/O of a device, which may fail, and waits for it.
+    fn wait_io(&self, site: &Site, offset: u64, op: DeviceOp, priority: Priority) -> Result<abd::Abd, DeviceError> {
+        let (done, wait) = completion();
+        let request = LeafRequest { leaf: site.device, offset, op, priority, speculative: true };
+        self.zio.leaf_io(request, Box::new(move |result| done.complete(result)));
+        wait.wait(self.zio.exec())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of a second level behind a cache over a real pipeline: devices in memory, each fault at each kind of I/O.
 
+mod persist;
+
 use crate::{L2arc, Tunables};
 use abd::Abd;
 use arc::Cache;
@@ -15,12 +17,14 @@ use zio::{Facts, Fault, FaultError, IoKind, LeafFault, PoolView, WriteRequest, Z
 const LEAF_BYTES: u64 = 256 << 20;
 const BLOCK: usize = 32 << 10;
 const CACHE: Guid = Guid(4711);
+const POOL: Guid = Guid(815);
 
-/// A device that keeps reads until it is told to do them.
+/// A device that keeps reads until it is told to do them, and what was written since it was asked to.
 #[derive(Debug)]
 struct Slow {
     mem: MemDevice,
     held: Mutex<Option<Vec<DeviceIo>>>,
+    written: Mutex<Option<Vec<(u64, Abd)>>>,
     /// Bytes that it was told are not needed any more.
     trimmed: Mutex<u64>,
 }
@@ -33,6 +37,9 @@ impl BlockDevice for Slow {
         let is_read = matches!(io.op, DeviceOp::Read(_));
         if let Some(held) = self.held.lock().as_mut().filter(|_| is_read) {
             return held.push(io);
+        }
+        if let DeviceOp::Write(data) = &io.op {
+            self.written.lock().iter_mut().for_each(|written| written.push((io.offset, data.clone())));
         }
         self.mem.submit(io);
     }
@@ -58,6 +65,10 @@ struct Rig {
 impl Rig {
     /// A pool whose cache may have so many bytes, with a second level on a device of so many.
     fn new(max: u64, device_bytes: usize) -> Rig {
+        Rig::tuned((max, Tunables::default()), device_bytes)
+    }
+
+    fn tuned(form: (u64, Tunables), device_bytes: usize) -> Rig {
         let inline = Arc::new(Inline::new(5));
         let tree = Arc::new(VdevTree::simple(&[(TopKind::Leaf, 1)], 9, LEAF_BYTES).expect("one leaf is a tree"));
         let allocator = Arc::new(Allocator::new(&tree, 1));
@@ -69,10 +80,22 @@ impl Rig {
         let devices = vec![Some(own.clone() as Arc<dyn BlockDevice>)];
         let view = PoolView { tree, devices, allocator, facts: Facts { writeable: true, ..Facts::default() } };
         let zio = Zio::new(inline.clone() as Exec, view, Arc::new(NoEvents));
+        Rig::over((inline, zio, own), form, MemDevice::new("cache", device_bytes))
+    }
+
+    fn over((inline, zio, own): (Arc<Inline>, Zio, Arc<MemDevice>), (max, tunables): (u64, Tunables), mem: MemDevice) -> Rig {
         let (cache, l2) = (Cache::new(zio.clone(), max), Arc::new(L2arc::new(zio.clone())));
-        let device = Arc::new(Slow { mem: MemDevice::new("cache", device_bytes), held: Mutex::default(), trimmed: Mutex::default() });
-        assert!(cache.set_second_level(l2.clone()) && l2.add(CACHE, &(device.clone() as Arc<dyn BlockDevice>)));
+        l2.set_pool(POOL);
+        l2.tune(tunables);
+        let device = Arc::new(Slow { mem, held: Mutex::default(), written: Mutex::default(), trimmed: Mutex::default() });
+        assert!(cache.set_second_level(l2.clone()) && l2.add(CACHE, &(device.clone() as Arc<dyn BlockDevice>), 9));
         Rig { inline, zio, cache, l2, own, device }
+    }
+
+    /// The pool in another process, which finds these bytes on the device of the second level.
+    fn again(&self, bytes: Vec<u8>) -> Rig {
+        let form = (self.cache.max(), self.l2.tunables());
+        Rig::over((self.inline.clone(), self.zio.clone(), self.own.clone()), form, MemDevice::with_bytes("cache", bytes))
     }
 
     fn write(&self, seed: u64, compression: Compression) -> BlockPtr {
@@ -182,7 +205,7 @@ fn whatever_fails_on_the_device_costs_no_data() {
         assert!(!rig.zio.is_suspended());
         // What is broken is repaired by another device, also under the old guid.
         rig.zio.clear_injection(1);
-        assert!(rig.l2.add(CACHE, &(rig.device.clone() as Arc<dyn BlockDevice>)));
+        assert!(rig.l2.add(CACHE, &(rig.device.clone() as Arc<dyn BlockDevice>), 9));
         rig.read_all(&blocks);
         assert_eq!((rig.feed(), rig.state()), (40, Some(LeafState::Online)), "{error:?} of {kind:?}");
     }
@@ -232,7 +255,8 @@ fn a_full_device_loses_the_oldest_and_goes_on() {
     }
     let written = rig.value("l2_write_bytes");
     assert!(written > 80 << 20 && most > 40 << 20 && most < 60 << 20, "{written} bytes written, {most} known at most");
-    let trimmed = *rig.device.trimmed.lock();
+    // All of it was trimmed before its first use.
+    let trimmed = *rig.device.trimmed.lock() - rig.l2.report(CACHE).map_or(0, |report| report.size_bytes);
     assert!(trimmed > written && trimmed <= written + written / 2, "{written} bytes written, {trimmed} trimmed");
     rig.read_all(&blocks);
     assert!(rig.value("l2_hits") > 500 && rig.value("l2_misses") > 500);
@@ -291,7 +315,7 @@ fn parameters_do_what_their_names_say() {
     blocks.iter().for_each(|bp| rig.cache.prefetch(bp, &bookmark(0), arc::Keep::Kept));
     while rig.inline.step() {}
     rig.l2.remove(CACHE);
-    assert!(rig.l2.add(CACHE, &(rig.device.clone() as Arc<dyn BlockDevice>)));
+    assert!(rig.l2.add(CACHE, &(rig.device.clone() as Arc<dyn BlockDevice>), 9));
     assert_eq!(rig.feed(), 0, "what was read ahead, and nobody used");
     rig.l2.tune(Tunables { noprefetch: false, ..usual });
     assert_eq!((rig.feed(), rig.value("l2_prefetch_asize")), (4, 4 * BLOCK as u64));

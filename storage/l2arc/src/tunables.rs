@@ -25,8 +25,13 @@ pub struct Tunables {
     pub meta_percent: u64,
     /// 1 to take frequently used blocks only, 2 to take only such data, and all metadata (`l2arc_mfuonly`).
     pub mfuonly: u64,
-    /// Percent of what is written that the device is told, ahead of that, not to need any more; 0 for none (`l2arc_trim_ahead`).
+    /// Percent of what is written that the device is told, ahead of that, not to need any more; with more than 0 all of a device of
+    /// which nothing is known before it is used (`l2arc_trim_ahead`).
     pub trim_ahead: u64,
+    /// True to find again what is on devices that are taken into use (`l2arc_rebuild_enabled`).
+    pub rebuild_enabled: bool,
+    /// Bytes of a device from which on what is written is listed on it, so that it can be found again (`l2arc_rebuild_blocks_min_l2size`).
+    pub rebuild_blocks_min_l2size: u64,
 }
 
 impl Default for Tunables {
@@ -44,11 +49,18 @@ impl Default for Tunables {
             meta_percent: 33,
             mfuonly: 0,
             trim_ahead: 0,
+            rebuild_enabled: true,
+            rebuild_blocks_min_l2size: 1 << 30,
         }
     }
 }
 
 impl Tunables {
+    /// Bytes of memory that what is known of blocks may take, of a cache that has so many.
+    pub(crate) fn most_bytes(&self, cache_bytes: u64) -> u64 {
+        (cache_bytes / 100).saturating_mul(self.meta_percent.min(100))
+    }
+
     /// Bytes of each list of the cache that are looked at to find so many to write.
     pub(crate) fn reach(&self, bytes: u64) -> u64 {
         match self.headroom {

@@ -1,9 +1,12 @@
 //! The allocator of a pool: shards over the metaslabs of all top-level vdevs. Vdevs are added and grow while it is in use;
 //! each shard goes over to the new ones by itself, so that allocating shares no lock with others.
 
+use crate::kept::Kept;
 use crate::metaslab::Metaslab;
 use crate::shard::{Class, Dirtied, Shard, Space, Spaces};
-use crate::{AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, Preference, TXG_DEFER, TXG_SLOTS, VdevSpace};
+use crate::{
+    AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, KeptSpace, LoadError, NoSpace, Preference, TXG_DEFER, TXG_SLOTS, VdevSpace,
+};
 use exec::{Mutex, RwLock};
 use ondisk::{Dva, Txg, VdevId};
 use range_tree::RangeTree;
@@ -74,6 +77,8 @@ pub struct Allocator {
     resting: [Mutex<Vec<Dirtied>>; TXG_DEFER],
     /// Metaslabs taken in the txg that is being synced.
     taken: Mutex<Vec<Dirtied>>,
+    /// Freed segments that a checkpoint keeps.
+    kept: Kept,
 }
 
 impl Allocator {
@@ -81,7 +86,14 @@ impl Allocator {
     pub fn new(tree: &VdevTree, shards: usize) -> Allocator {
         let spaces: Spaces = Arc::new(tree.tops.iter().map(|top| Arc::new(Space::new(top))).collect());
         let shards = (0..shards.max(1)).map(|number| Mutex::new(Shard::new(spaces.clone(), number))).collect();
-        Allocator { spaces: RwLock::new(spaces), shards, dirty: Default::default(), resting: Default::default(), taken: Mutex::default() }
+        Allocator {
+            spaces: RwLock::new(spaces),
+            shards,
+            dirty: Default::default(),
+            resting: Default::default(),
+            taken: Mutex::default(),
+            kept: Kept::default(),
+        }
     }
 
     /// Follows a change of the tree: vdevs that were added or grew get metaslabs, all free; one that left loses its own. Whoever
@@ -274,6 +286,31 @@ impl Allocator {
         }
     }
 
+    /// Keeps from now on what blocks occupy that were born in `txg` or before it and are freed after it; of no blocks any more with txg 0. Frees of
+    /// later txgs that it is to count for must come after this (OpenZFS: `spa_checkpoint_txg`).
+    pub fn set_checkpoint(&self, txg: Txg) {
+        self.kept.set_checkpoint(txg);
+    }
+
+    /// Frees `dva`, of a block born in `born`, as [`Allocator::free`]; one that the checkpoint has stays allocated, and is told by
+    /// [`Allocator::take_kept`].
+    pub fn free_born(&self, txg: Txg, born: Txg, dva: &Dva) -> bool {
+        if !self.kept.has(born, txg) {
+            return self.free(txg, dva);
+        }
+        let Some(space) = self.space(dva.vdev) else { return false };
+        let Some((index, metaslab)) = space.metaslab_at(dva.offset) else { return false };
+        match metaslab.is_allocated(dva.offset, dva.asize) {
+            None => false,
+            Some(is_known) => !is_known || self.kept.add((dva.vdev, index), dva.offset, dva.asize),
+        }
+    }
+
+    /// Segments that the checkpoint keeps of what was freed since the last call, by metaslab.
+    pub fn take_kept(&self) -> Vec<KeptSpace> {
+        self.kept.take()
+    }
+
     /// Changes of `txg` that were not taken yet, by metaslab.
     pub fn take_deltas(&self, txg: Txg) -> Vec<Delta> {
         let mut dirty = std::mem::take(&mut *self.dirty[txg.0 as usize % TXG_SLOTS].lock());
@@ -324,6 +361,11 @@ impl Allocator {
     pub fn synced_allocated(&self, vdev: VdevId, metaslab: u32) -> Vec<Range<u64>> {
         let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize).cloned());
         found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
+    }
+
+    /// The allocated segments of a metaslab as they are on disk once `txg` is, when nothing more is done in it.
+    pub fn allocated_after(&self, vdev: VdevId, metaslab: u32, txg: Txg) -> Vec<Range<u64>> {
+        self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.allocated_after(txg))
     }
 
     /// Number of segments of a metaslab that are free on disk, by log2 of their length in bytes: what the histogram of its

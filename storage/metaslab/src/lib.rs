@@ -6,15 +6,18 @@
 //! 2. every allocation and free of a txg is reported exactly once by [`Allocator::take_deltas`];
 //! 3. it knows no DMU: the pool persists the deltas and loads metaslabs from replayed space maps;
 //! 4. what a [`Hold`] covers is not written to, and what a [`Loan`] has is handed to nobody, until they are dropped;
-//! 5. locks: a shard's before a metaslab's before the dirty list's; none is held across a call out of this crate.
+//! 5. what blocks of a checkpoint occupy stays allocated when they are freed, and is reported by [`Allocator::take_kept`] instead;
+//! 6. locks: a shard's before a metaslab's before the dirty list's; none is held across a call out of this crate.
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod kept;
 mod metaslab;
 mod shard;
 mod types;
 
 pub use allocator::{Allocator, Aside, Hold, Loan};
+pub use kept::KeptSpace;
 pub use types::{AllocRequest, BROKEN_ACTION, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, Preference, VdevSpace};
 
 /// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).

@@ -270,6 +270,12 @@ impl State {
         let idle = [&self.free, &self.held, &self.lent];
         idle.into_iter().chain(&self.allocating).chain(&self.freed).chain(&self.defer)
     }
+
+    /// True when some of a segment is free, or was freed.
+    fn is_freed(&self, offset: u64, asize: u64) -> bool {
+        let freed = self.defer.iter().chain(&self.freed).chain(&self.freeing);
+        freed.chain([&self.free, &self.held, &self.lent]).any(|tree| tree.overlaps(offset, asize))
+    }
 }
 
 fn slot(txg: Txg) -> usize {
@@ -477,13 +483,25 @@ impl Metaslab {
         if state.is_unknown {
             return Some(false);
         }
-        let resting = state.defer.iter().chain(&state.freed).chain(&state.freeing).any(|tree| tree.overlaps(offset, asize));
-        if resting || [&state.free, &state.held, &state.lent].iter().any(|tree| tree.overlaps(offset, asize)) {
+        if state.is_freed(offset, asize) {
             return None;
         }
         let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
         state.freeing[slot(txg)].add(offset, asize).ok()?;
         Some(clean)
+    }
+
+    /// Looks at a segment that is to be freed and stays allocated; None when it is free already or outside, false where nobody knows what is free.
+    pub(crate) fn is_allocated(&self, offset: u64, asize: u64) -> Option<bool> {
+        let end = offset.checked_add(asize)?;
+        if offset < self.range.start || end > self.range.end {
+            return None;
+        }
+        let state = self.state.lock();
+        match state.is_unknown {
+            true => Some(false),
+            false => (!state.is_freed(offset, asize)).then_some(true),
+        }
     }
 
     /// Allocations and frees of `txg` that were not yet taken.
@@ -543,14 +561,7 @@ impl Metaslab {
     pub(crate) fn hold(&self) -> Vec<Range<u64>> {
         let mut state = self.state.lock();
         state.holds += 1;
-        let mut allocated = RangeTree::new();
-        allocated.cover(self.range.clone());
-        for tree in state.not_allocated().chain(&state.unsynced) {
-            for segment in tree.iter() {
-                allocated.clear_range(segment);
-            }
-        }
-        allocated.iter().collect()
+        self.without(state.not_allocated().chain(&state.unsynced))
     }
 
     /// Ends one [`Metaslab::hold`]; the bytes that became reusable with the last one.
@@ -625,14 +636,25 @@ impl Metaslab {
     /// Segments that a space map that holds everything taken so far says are allocated (OpenZFS: `metaslab_condense`).
     pub(crate) fn synced_allocated(&self) -> Vec<Range<u64>> {
         let state = self.state.lock();
-        let mut allocated = RangeTree::new();
-        allocated.cover(self.range.clone());
-        for tree in state.not_allocated() {
-            for segment in tree.iter() {
-                allocated.clear_range(segment);
+        self.without(state.not_allocated())
+    }
+
+    /// Segments that are allocated on disk once `txg` is, when nothing more is done in it.
+    pub(crate) fn allocated_after(&self, txg: Txg) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        self.without(state.not_allocated().chain([&state.freeing[slot(txg)]]))
+    }
+
+    /// All of the metaslab but what is in these sets.
+    fn without<'a>(&self, sets: impl Iterator<Item = &'a RangeTree>) -> Vec<Range<u64>> {
+        let mut left = RangeTree::new();
+        left.cover(self.range.clone());
+        for set in sets {
+            for segment in set.iter() {
+                left.clear_range(segment);
             }
         }
-        allocated.iter().collect()
+        left.iter().collect()
     }
 
     /// Bytes of memory that its sets of segments take, about.

@@ -15,7 +15,9 @@ pub(crate) fn finished(top: &TopVdev) -> Result<TopVdev, TreeError> {
     let mut top = top.clone();
     if !top.is_concrete() {
         top.slots.clear();
-        return Ok(top);
+        if !top.is_removed() {
+            return Ok(top);
+        }
     }
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&top.ashift) {
         return Err(TreeError::Geometry("ashift"));
@@ -28,6 +30,10 @@ pub(crate) fn finished(top: &TopVdev) -> Result<TopVdev, TreeError> {
     }
     if top.metaslab_count() > METASLABS_MAX {
         return Err(TreeError::Geometry("number of metaslabs"));
+    }
+    if top.is_removed() {
+        top.deflate_ratio = (1 << 17) / (top.asize_for_psize(1 << 17) >> 9);
+        return Ok(top);
     }
     let node = top.node.as_mut().ok_or(TreeError::Geometry("a vdev without a type"))?;
     node.id = u64::from(top.id.0);

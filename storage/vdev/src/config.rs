@@ -1,8 +1,11 @@
 //! The vdev tree as configuration lists, in OpenZFS's order of entries (`vdev_config_generate`, `vdev_alloc`).
 
-use crate::{DraidConfig, DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+use crate::{
+    DraidConfig, DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, RemovalObjects, TopKind, TopVdev, TreeError, VdevTree,
+};
 use nvlist::{NvList, Value};
-use ondisk::{Guid, ObjectId, Txg};
+use ondisk::names::config as vdev_config;
+use ondisk::{Guid, ObjectId, Txg, VdevId};
 
 /// Most levels that interior nodes may nest: top-level, mirror or raidz, spare, replacing, leaf.
 const DEPTH_MAX: usize = 6;
@@ -56,11 +59,19 @@ impl VdevTree {
             Some(node) if top.is_concrete() => self.node_config(node, Some(top), scope),
             _ => {
                 let mut list = NvList::new();
-                let hole = top.kind == TopKind::Hole;
-                list.add("type", if hole { "hole" } else { "missing" }).add("id", u64::from(top.id.0)).add("guid", top.guid.0);
+                let (hole, removed) = (top.kind == TopKind::Hole, top.is_removed());
+                let kind = match top.kind {
+                    TopKind::Hole => "hole",
+                    TopKind::Indirect => "indirect",
+                    _ => "missing",
+                };
+                list.add("type", kind).add("id", u64::from(top.id.0)).add("guid", top.guid.0);
                 add_top(&mut list, top);
                 if hole {
                     list.add("is_hole", 1u64);
+                }
+                if removed {
+                    add_removed(&mut list, top, scope);
                 }
                 list
             }
@@ -97,6 +108,9 @@ impl VdevTree {
         if let Some(leaf) = leaf.filter(|leaf| leaf.dtl.0 != 0) {
             list.add("DTL", leaf.dtl.0);
         }
+        if let Some(top) = top {
+            add_removal_objects(&mut list, &top.objects);
+        }
         if node.create_txg.0 != 0 {
             list.add("create_txg", node.create_txg.0);
         }
@@ -122,9 +136,37 @@ impl VdevTree {
 fn add_top(list: &mut NvList, top: &TopVdev) {
     list.add("metaslab_array", top.ms_array.0).add("metaslab_shift", u64::from(top.ms_shift));
     list.add("ashift", u64::from(top.ashift)).add("asize", top.asize).add("is_log", u64::from(top.is_log));
-    if top.nonallocating {
+    if top.nonallocating && (top.is_leaving || !top.is_emptying) {
         list.add("non_allocating", 1u64);
     }
+    if top.is_leaving {
+        list.add("removing", 1u64);
+    }
+}
+
+/// Objects of a vdev that was removed, or is being removed.
+fn add_removal_objects(list: &mut NvList, objects: &RemovalObjects) {
+    if objects.mapping.0 != 0 {
+        list.add(vdev_config::INDIRECT_OBJECT, objects.mapping.0);
+    }
+    if objects.births.0 != 0 {
+        list.add(vdev_config::INDIRECT_BIRTHS, objects.births.0);
+    }
+    if let Some(previous) = objects.previous {
+        list.add(vdev_config::PREV_INDIRECT_VDEV, u64::from(previous.0));
+    }
+}
+
+/// Entries of a vdev that was removed, behind those of any top-level vdev.
+fn add_removed(list: &mut NvList, top: &TopVdev, scope: ConfigScope) {
+    add_removal_objects(list, &top.objects);
+    if top.objects.create_txg.0 != 0 {
+        list.add("create_txg", top.objects.create_txg.0);
+    }
+    if scope == ConfigScope::Mos && top.zap.0 != 0 {
+        list.add("com.delphix:vdev_zap_top", top.zap.0);
+    }
+    list.add("children", Vec::<NvList>::new());
 }
 
 fn add_redundancy(list: &mut NvList, kind: NodeKind) {
@@ -197,16 +239,25 @@ impl TopVdev {
             ms_shift: u32::try_from(number("metaslab_shift")).map_err(|_| TreeError::Entry("metaslab_shift"))?,
             zap: ObjectId(number("com.delphix:vdev_zap_top")),
             is_log: number("is_log") != 0,
-            nonallocating: number("non_allocating") != 0,
+            // OpenZFS says so of vdevs that are being removed since 2.2 only.
+            nonallocating: number("non_allocating") != 0 || number("removing") != 0,
+            is_leaving: number("removing") != 0,
+            objects: RemovalObjects {
+                mapping: ObjectId(number(vdev_config::INDIRECT_OBJECT)),
+                births: ObjectId(number(vdev_config::INDIRECT_BIRTHS)),
+                previous: list.get_u64(vdev_config::PREV_INDIRECT_VDEV).and_then(|id| u32::try_from(id).ok()).map(VdevId),
+                ..RemovalObjects::default()
+            },
             ..TopVdev::default()
         };
         match list.get_str("type").ok_or(TreeError::Entry("type"))? {
             "hole" => top.kind = TopKind::Hole,
             "missing" => top.kind = TopKind::Missing,
+            "indirect" => {
+                top.kind = TopKind::Indirect;
+                top.objects.create_txg = Txg(number("create_txg"));
+            }
             _ => top.node = Some(node_from_config(list, leaves, DEPTH_MAX)?),
-        }
-        if number("removing") != 0 {
-            return Err(TreeError::Unsupported("removing"));
         }
         Ok(top)
     }
@@ -230,7 +281,6 @@ fn node_from_config(list: &NvList, leaves: &mut Vec<Leaf>, depth: usize) -> Resu
         "missing" => leaf_from_config(list, LeafKind::Missing, leaves)?,
         "draid" => NodeKind::Draid(draid_from_config(list)?),
         "dspare" => leaf_from_config(list, LeafKind::DraidSpare, leaves)?,
-        "indirect" => return Err(TreeError::Unsupported("indirect")),
         _ => return Err(TreeError::Entry("type")),
     };
     let children = match kind {
@@ -328,6 +378,39 @@ mod tests {
         assert_eq!(again, tree);
         let label = tree.top_config(&tree.tops[1], ConfigScope::Label);
         assert!(!label.contains("com.delphix:vdev_zap_top"));
+    }
+
+    /// If this fails, addresses on vdevs that were removed lead nowhere after the next import, or a removal does not go on.
+    #[test]
+    fn removals_survive_the_round_trip() {
+        let mut tree = sample();
+        let objects = RemovalObjects { mapping: ObjectId(301), births: ObjectId(302), previous: Some(VdevId(0)), create_txg: Txg(0) };
+        tree.tops[1].objects = objects;
+        (tree.tops[2].is_leaving, tree.tops[2].nonallocating) = (true, true);
+        tree.tops[2].objects = RemovalObjects { mapping: ObjectId(303), births: ObjectId(304), ..RemovalObjects::default() };
+        let mut tree = tree.without_contents(VdevId(1), Guid(99)).expect("valid");
+        (tree.create_txg, tree.root_zap) = (Txg(4), ObjectId(129));
+        let again = VdevTree::from_config(&tree.to_config(ConfigScope::Mos)).expect("valid");
+        assert_eq!(again, tree);
+        let removed = &again.tops[1];
+        assert!(removed.is_removed() && !removed.is_concrete() && removed.zap == ObjectId(131));
+        assert_eq!((removed.objects.previous, removed.objects.create_txg), (Some(VdevId(0)), Txg(4)), "the node's txg stays");
+        assert!(again.top(VdevId(1)).is_none() && again.addressed(VdevId(1)).is_some(), "blocks have addresses there, and no storage");
+        let asize = 1 << 20;
+        assert_eq!(removed.dsize(asize), asize, "what is freed there counts as what was born there");
+    }
+
+    /// If this fails, a crash while a removal is about to begin leaves a vdev that nothing is written to any more, or is written to while it is emptied.
+    #[test]
+    fn what_is_emptied_for_a_removal_is_in_use_after_a_crash() {
+        let mut tree = sample();
+        let is_empty = |tree: &VdevTree| VdevTree::from_config(&tree.to_config(ConfigScope::Mos)).expect("valid").tops[1].nonallocating;
+        (tree.tops[1].nonallocating, tree.tops[1].is_emptying) = (true, true);
+        assert!(!is_empty(&tree));
+        tree.tops[1].is_leaving = true;
+        assert!(is_empty(&tree), "it began");
+        (tree.tops[1].is_leaving, tree.tops[1].is_emptying) = (false, false);
+        assert!(is_empty(&tree), "somebody's wish");
     }
 
     /// If this fails, a device that OpenZFS did not find when it imported the pool is told as one that was at its path.

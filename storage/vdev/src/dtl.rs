@@ -144,13 +144,18 @@ impl VdevTree {
     /// True when a usable leaf lacks data of the `psize` bytes at an address, not only parity: a read has to compute it, or has another
     /// leaf's at hand.
     pub fn lacks_data_at(&self, dva: &Dva, psize: usize, birth: Txg) -> bool {
-        self.lacks_columns_at(dva, psize, birth, &|column| !column.data.is_empty())
+        // What is read over several places is repaired at once, where that is needed.
+        let is_there = self.top(dva.vdev).is_some();
+        is_there && self.lacks_columns_at(dva, psize, birth, &|column| !column.data.is_empty())
     }
 
     fn lacks_columns_at(&self, dva: &Dva, psize: usize, birth: Txg, counts: &dyn Fn(&RaidzColumn) -> bool) -> bool {
-        let Some(top) = self.top(dva.vdev) else { return false };
+        let Some(top) = self.addressed(dva.vdev) else { return false };
         if !self.is_stale(top, birth) {
             return false;
+        }
+        if top.is_removed() {
+            return self.lacks_pieces_at(top, dva, psize);
         }
         if top.parity() == 0 {
             return true;
@@ -166,13 +171,23 @@ impl VdevTree {
         })
     }
 
+    /// True when a usable leaf lacks a part of what was on a removed vdev: those who were away while it was copied do.
+    fn lacks_pieces_at(&self, top: &TopVdev, dva: &Dva, psize: usize) -> bool {
+        let pieces = self.pieces_of(top, dva.offset, psize).unwrap_or_default();
+        pieces.iter().any(|piece| self.top(piece.place.vdev).is_some_and(|top| self.is_stale(top, piece.birth)))
+    }
+
     fn leaf_is_stale(&self, leaf: LeafId, birth: Txg) -> bool {
         let leaf = self.leaf(leaf);
         leaf.state.is_usable() && leaf.lacks(birth)
     }
 
-    /// True when a usable leaf of `top` lacks blocks born in `birth`.
+    /// True when a usable leaf of `top` lacks blocks born in `birth`; of a removed vdev when any leaf lacks anything, as when its blocks were copied depends on
+    /// where they were.
     pub fn is_stale(&self, top: &TopVdev, birth: Txg) -> bool {
+        if top.is_removed() {
+            return self.leaves.iter().any(|leaf| leaf.state.is_usable() && !leaf.missing_txgs.is_empty());
+        }
         top.leaves().any(|leaf| self.leaf_is_stale(leaf, birth))
     }
 }

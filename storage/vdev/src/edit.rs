@@ -3,8 +3,8 @@
 //!
 //! Leaves are numbered anew; guids say which is which. Whether a change is wise (sizes, redundancy) is for the caller to know.
 
-use crate::{Leaf, LeafId, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
-use ondisk::{Guid, Txg, VdevId};
+use crate::{Bias, Leaf, LeafId, LeafState, Node, NodeKind, RemovalObjects, TopKind, TopVdev, TreeError, VdevTree};
+use ondisk::{Guid, ObjectId, Txg, VdevId};
 
 /// The kind of vdev that holds a leaf and what is attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +169,28 @@ impl VdevTree {
         let mut tops = self.tops.clone();
         let place = tops.get_mut(id.0 as usize).ok_or(TreeError::Geometry("number of a top-level vdev"))?;
         *place = TopVdev { id, kind: TopKind::Hole, ..TopVdev::default() };
+        self.renumbered(tops, &self.leaves)
+    }
+
+    /// The tree in which a top-level vdev was removed, whose contents lie elsewhere: what is left in its place has this guid, and no leaves (OpenZFS:
+    /// `vdev_remove_replace_with_indirect`).
+    pub fn without_contents(&self, id: VdevId, guid: Guid) -> Result<VdevTree, TreeError> {
+        let mut tops = self.tops.clone();
+        let top = tops.get_mut(id.0 as usize).ok_or(TreeError::Geometry("number of a top-level vdev"))?;
+        let create_txg = top.node.as_ref().map_or(Txg::ZERO, |node| node.create_txg);
+        *top = TopVdev {
+            guid,
+            kind: TopKind::Indirect,
+            ms_array: ObjectId(0),
+            bias: Bias::None,
+            nonallocating: false,
+            is_emptying: false,
+            is_leaving: false,
+            objects: RemovalObjects { create_txg, ..top.objects },
+            node: None,
+            slots: Vec::new(),
+            ..top.clone()
+        };
         self.renumbered(tops, &self.leaves)
     }
 

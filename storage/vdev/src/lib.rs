@@ -16,11 +16,14 @@ mod edit;
 mod error;
 mod extents;
 mod leaf;
+mod mapping;
 mod math;
 mod raidz;
 mod read;
 mod read_copies;
 mod read_raidz;
+mod read_split;
+mod read_step;
 mod rebuild;
 mod size;
 mod tree;
@@ -32,9 +35,12 @@ pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
 pub use error::TreeError;
 pub use leaf::{DraidSpare, Leaf, LeafId, LeafKind, LeafState};
+pub use mapping::{MappedRange, Mapping, Piece, RemovalObjects};
 pub use raidz::{RaidzColumn, RaidzMap};
-pub use read::{ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT};
+pub use read::ReadJob;
 pub use read_copies::mirror_choices;
+pub use read_split::set_combinations_max;
+pub use read_step::{ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT};
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, has_log_metaslab,

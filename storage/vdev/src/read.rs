@@ -8,88 +8,23 @@
 //! ```
 //! A leaf or mirror is the case of one column without parity (`Copies`): its candidates are tried one by one, all at once for
 //! a scrub. For RAID-Z (`Raidz`), failed columns are solved from parity; when the result does not verify, every column is
-//! read and every set of at most `parity` columns is suspected in turn.
+//! read and every set of at most `parity` columns is suspected in turn. What was on a removed vdev is read where it was copied to; in several pieces
+//! (`Split`) where it was copied so.
 
 use crate::read_copies::Copies;
 use crate::read_raidz::Raidz;
-use crate::{LeafId, LeafIo, TopVdev, VdevTree};
+use crate::read_split::Split;
+use crate::read_step::{Common, ComputedRow, LostRow, Mending, ReadMode, ReadStep};
+use crate::{LeafId, TopVdev, VdevTree};
 use abd::Abd;
 use ondisk::Txg;
 use std::sync::Arc;
-
-/// Load of a leaf that sits out: it is read only where the others do not do (OpenZFS: `vdev_sit_out_reads`).
-pub const SITS_OUT: u64 = u64::MAX;
-
-/// Thoroughness of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ReadMode {
-    /// One good copy is enough.
-    #[default]
-    Normal,
-    /// Read every copy and all parity, and report everything that is wrong.
-    Scrub,
-    /// Read what is needed from leaves that have the block, and report every usable leaf that lacks it.
-    Resilver,
-}
-
-/// A leaf write that restores redundancy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
-    /// Leaf to write to.
-    pub leaf: LeafId,
-    /// Device offset in bytes.
-    pub offset: u64,
-    /// Bytes to write, the right ones.
-    pub data: Abd,
-    /// True when the leaf returned wrong bytes (a checksum error); false when the read failed or the leaf was known to lack the block.
-    pub corrupt: bool,
-}
-
-/// A successful read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadOutcome {
-    /// The block's bytes, verified.
-    pub data: Abd,
-    /// Writes that make every column right again.
-    pub repairs: Vec<Repair>,
-}
-
-/// Reason why a block is lost on this top-level vdev.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadFailure {
-    /// True when at least one combination of columns was complete but did not verify: a checksum error, else an I/O error.
-    pub corrupt: bool,
-    /// Leaves that returned bytes although the block did not verify; each counts a checksum error.
-    pub suspects: Vec<LeafId>,
-}
-
-/// Step to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadStep {
-    /// Issue these, then call [`ReadJob::complete`] with their results in this order.
-    Issue(Vec<LeafIo>),
-    /// The block was read.
-    Done(ReadOutcome),
-    /// The block can't be read from this vdev.
-    Lost(ReadFailure),
-}
-
-/// Facts that the machines share: the snapshot, the sizes and how thorough to be.
-#[derive(Debug)]
-pub(crate) struct Common {
-    pub(crate) tree: Arc<VdevTree>,
-    pub(crate) psize: usize,
-    pub(crate) length: usize,
-    pub(crate) mode: ReadMode,
-    pub(crate) birth: Txg,
-    /// Fletcher-4 that the block must have, when that is its checksum.
-    pub(crate) fletcher4: Option<[u64; 4]>,
-}
 
 #[derive(Debug)]
 enum Machine {
     Copies(Copies),
     Raidz(Raidz),
+    Split(Split),
 }
 
 /// The read of one block from one top-level vdev.
@@ -99,13 +34,10 @@ pub struct ReadJob {
     machine: Machine,
 }
 
-/// Judges the block's bytes.
-pub(crate) type Verify<'a> = &'a mut dyn FnMut(&Abd) -> bool;
-
 impl ReadJob {
     /// Starts reading `extent` = (offset, psize) of `top` (one of `tree`'s), a block born in `birth`. `load` orders the
     /// leaves of a mirror: smaller is preferred; equal loads are spread by offset (OpenZFS:
-    /// `vdev_mirror_preferred_child_randomize`). Columns of RAID-Z on leaves with the load [`SITS_OUT`] are computed from parity, and read
+    /// `vdev_mirror_preferred_child_randomize`). Columns of RAID-Z on leaves with the load [`crate::SITS_OUT`] are computed from parity, and read
     /// only when that does not do.
     pub fn start(
         tree: &Arc<VdevTree>,
@@ -116,8 +48,21 @@ impl ReadJob {
         load: &dyn Fn(LeafId) -> u64,
     ) -> (ReadJob, ReadStep) {
         let (offset, psize) = extent;
-        let common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth, fletcher4: None };
-        let (machine, step) = if top.parity() == 0 {
+        let mut common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth, fletcher4: None };
+        let (machine, step) = if top.is_removed() {
+            let pieces = tree.pieces_of(top, offset, psize).unwrap_or_default();
+            match (&pieces[..], pieces.first().and_then(|piece| tree.top(piece.place.vdev))) {
+                ([piece], Some(top)) => {
+                    common.birth = piece.birth;
+                    let (copies, step) = Copies::start(&common, top, piece.place.offset, load);
+                    (Machine::Copies(copies), step)
+                }
+                _ => {
+                    let (split, step) = Split::start(&common, &pieces, load);
+                    (Machine::Split(split), step)
+                }
+            }
+        } else if top.parity() == 0 {
             let (copies, step) = Copies::start(&common, top, offset, load);
             (Machine::Copies(copies), step)
         } else {
@@ -137,6 +82,7 @@ impl ReadJob {
     pub fn complete(&mut self, results: Vec<Option<Abd>>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, results, verify),
+            Machine::Split(split) => split.complete(&self.common, results, verify),
             Machine::Raidz(raidz) => {
                 raidz.take(results);
                 raidz.proceed(&self.common, verify)
@@ -162,7 +108,7 @@ impl ReadJob {
     /// columns, or is read from leaves that may lack it, or nothing is lacking.
     pub fn mending(&self) -> Option<Mending> {
         match &self.machine {
-            Machine::Copies(_) => None,
+            Machine::Copies(_) | Machine::Split(_) => None,
             Machine::Raidz(raidz) => raidz.mending(&self.common),
         }
     }
@@ -172,57 +118,8 @@ impl ReadJob {
     pub fn go_on(&mut self, computed: Vec<ComputedRow>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, Vec::new(), verify),
+            Machine::Split(split) => split.complete(&self.common, Vec::new(), verify),
             Machine::Raidz(raidz) => raidz.go_on(&self.common, computed, verify),
         }
     }
-}
-
-/// A column of a row that is to be resilvered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MendingColumn {
-    /// Device offset in bytes.
-    pub offset: u64,
-    /// Length in bytes.
-    pub length: usize,
-    /// Leaf to read the column from; None for one that is computed, or empty.
-    pub from: Option<LeafId>,
-    /// Leaves that lack it.
-    pub to: Vec<LeafId>,
-}
-
-/// A row of which leaves lack columns, with enough others to compute them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mending {
-    /// Number of parity columns.
-    pub parities: usize,
-    /// Columns, parity first.
-    pub columns: Vec<MendingColumn>,
-}
-
-/// A row of a block of which columns are lost, with parity enough to compute them.
-#[derive(Clone, Debug)]
-pub struct LostRow {
-    /// Number of the row.
-    pub row: usize,
-    /// Number of parity columns of the row.
-    pub parities: usize,
-    /// The parity columns that came back, by their numbers.
-    pub parity: Vec<(usize, Abd)>,
-    /// The data columns; None: lost.
-    pub data: Vec<Option<Abd>>,
-    /// Lengths of the data columns.
-    pub lengths: Vec<usize>,
-    /// Numbers of parity columns that did not come back and are to be computed too.
-    pub wanted_parity: Vec<usize>,
-}
-
-/// A row of which somebody computed what was lost.
-#[derive(Clone, Debug)]
-pub struct ComputedRow {
-    /// Number of the row.
-    pub row: usize,
-    /// Data columns of the row, all of them.
-    pub data: Vec<Abd>,
-    /// The parity columns that were wanted, by their numbers.
-    pub parity: Vec<(usize, Abd)>,
 }

@@ -1,10 +1,11 @@
 //! The read machine of leaves and mirrors: candidates in order of preference, each holding the whole block.
 
-use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify};
+use crate::read_step::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify};
 use crate::size::LABEL_START_BYTES;
-use crate::{LeafId, LeafIo, Part, TopVdev};
+use crate::{LeafId, LeafIo, Part, TopVdev, VdevTree};
 use abd::Abd;
 use kstat::Counter;
+use ondisk::Txg;
 use std::sync::LazyLock;
 
 /// Equal loads are spread over a mirror's leaves in pieces of 2 MiB (OpenZFS: `vdev_mirror_shift`).
@@ -18,11 +19,33 @@ pub fn mirror_choices() -> [u64; 2] {
     [0, 1].map(|at| CHOICES[at].get())
 }
 
-/// Counts the choice of the first candidate.
-fn count_choice(candidates: &[LeafId], common: &Common, load: &dyn Fn(LeafId) -> u64) {
-    let order = |leaf: LeafId| (common.tree.leaf(leaf).lacks(common.birth), load(leaf));
-    let alike = matches!(candidates, [first, second, ..] if order(*first) == order(*second));
+/// Usable leaves of a vdev without parity in the order in which they are to be tried for what was written there at `offset` in `birth`, and how many of the
+/// last of them lack it.
+pub(crate) fn candidates(
+    tree: &VdevTree,
+    top: &TopVdev,
+    (offset, birth): (u64, Txg),
+    load: &dyn Fn(LeafId) -> u64,
+) -> (Vec<LeafId>, usize) {
+    let slot = top.slots.first().map_or(&[][..], Vec::as_slice);
+    let usable = |leaf: &&LeafId| tree.leaf(**leaf).state.is_usable();
+    let mut candidates: Vec<LeafId> = slot.iter().filter(usable).copied().collect();
+    if candidates.len() < 2 {
+        return (candidates, 0);
+    }
+    // What one that sits out would be asked is spread over the others.
+    let sits = |leaf: &LeafId| load(*leaf) == SITS_OUT;
+    if candidates.iter().any(sits) {
+        candidates.sort_by_cached_key(sits);
+    }
+    let awake = candidates.iter().position(sits).unwrap_or(candidates.len()).max(1);
+    candidates[..awake].rotate_left((offset >> SPREAD_SHIFT) as usize % awake);
+    let order = |leaf: LeafId| (tree.leaf(leaf).lacks(birth), load(leaf));
+    candidates.sort_by_cached_key(|&leaf| order(leaf));
+    let alike = matches!(&candidates[..], [first, second, ..] if order(*first) == order(*second));
     CHOICES[usize::from(alike)].bump();
+    let stale = candidates.iter().filter(|&&leaf| tree.leaf(leaf).lacks(birth)).count();
+    (candidates, stale)
 }
 
 #[derive(Debug)]
@@ -39,22 +62,7 @@ pub(crate) struct Copies {
 
 impl Copies {
     pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64, load: &dyn Fn(LeafId) -> u64) -> (Copies, ReadStep) {
-        let slot = top.slots.first().map_or(&[][..], Vec::as_slice);
-        let usable = |leaf: &&LeafId| common.tree.leaf(**leaf).state.is_usable();
-        let mut candidates: Vec<LeafId> = slot.iter().filter(usable).copied().collect();
-        let mut stale = 0;
-        if candidates.len() > 1 {
-            // What one that sits out would be asked is spread over the others.
-            let sits = |leaf: &LeafId| load(*leaf) == SITS_OUT;
-            if candidates.iter().any(sits) {
-                candidates.sort_by_cached_key(sits);
-            }
-            let awake = candidates.iter().position(sits).unwrap_or(candidates.len()).max(1);
-            candidates[..awake].rotate_left((offset >> SPREAD_SHIFT) as usize % awake);
-            candidates.sort_by_cached_key(|&leaf| (common.tree.leaf(leaf).lacks(common.birth), load(leaf)));
-            count_choice(&candidates, common, load);
-            stale = candidates.iter().filter(|&&leaf| common.tree.leaf(leaf).lacks(common.birth)).count();
-        }
+        let (candidates, stale) = candidates(&common.tree, top, (offset, common.birth), load);
         let mut copies = Copies { offset: offset + LABEL_START_BYTES, candidates, stale, tried: 0, bad: Vec::new() };
         let count = if common.mode == ReadMode::Scrub { copies.candidates.len() } else { 1 };
         let step = copies.issue(common, count);

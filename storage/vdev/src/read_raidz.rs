@@ -10,7 +10,7 @@
 //! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
 //! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
-use crate::read::{
+use crate::read_step::{
     Common, ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify,
 };
 use crate::size::LABEL_START_BYTES;

@@ -8,10 +8,11 @@ use crate::bias::Bias;
 use crate::build::finished;
 use crate::error::TreeError;
 use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
+use crate::mapping::{Mapping, Piece, RemovalObjects};
 use crate::raidz::RaidzMap;
 use crate::size::metaslab_shift;
 use crate::{DraidConfig, DraidLayout};
-use ondisk::{Guid, ObjectId, Txg, VdevId};
+use ondisk::{Dva, Guid, ObjectId, Txg, VdevId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,8 +62,10 @@ pub enum TopKind {
     Draid(DraidConfig),
     /// A vdev of which nothing is known.
     Missing,
-    /// A place that is empty: the vdev was removed.
+    /// A place that is empty: the vdev was removed, and no block has an address there.
     Hole,
+    /// A vdev that was removed: what was there lies elsewhere (OpenZFS: `indirect`).
+    Indirect,
 }
 
 /// A top-level vdev.
@@ -90,7 +93,15 @@ pub struct TopVdev {
     pub bias: Bias,
     /// True when nothing new is allocated here.
     pub nonallocating: bool,
-    /// The tree below, None for a missing vdev or a hole.
+    /// True when that is so for a removal, which did not begin yet or begins with this txg: nobody is told, so that a crash ends it.
+    pub is_emptying: bool,
+    /// True while what lies here is copied elsewhere.
+    pub is_leaving: bool,
+    /// Objects of a vdev that was removed, or is being removed.
+    pub objects: RemovalObjects,
+    /// New places of what was here, of a vdev that was removed, or as far as they are known of one that is being removed.
+    pub mapping: Option<Arc<Mapping>>,
+    /// The tree below, None for a vdev that is missing or was removed.
     pub node: Option<Node>,
     /// The leaves of each slot (see the file's header).
     pub slots: Vec<Vec<LeafId>>,
@@ -210,9 +221,13 @@ impl TopVdev {
             chain.pop();
         }
     }
-    /// True when blocks can be read and written here: a real vdev, not a hole and not missing.
+    /// True when blocks can be read and written here: a real vdev, neither missing nor removed.
     pub fn is_concrete(&self) -> bool {
-        !matches!(self.kind, TopKind::Hole | TopKind::Missing)
+        !matches!(self.kind, TopKind::Hole | TopKind::Missing | TopKind::Indirect)
+    }
+    /// True for a vdev that was removed, and on which nothing lies any more.
+    pub fn is_removed(&self) -> bool {
+        self.kind == TopKind::Indirect
     }
     /// Every leaf below.
     pub fn leaves(&self) -> impl Iterator<Item = LeafId> + '_ {
@@ -293,13 +308,65 @@ impl VdevTree {
     pub fn top(&self, id: VdevId) -> Option<&TopVdev> {
         self.tops.get(id.0 as usize).filter(|top| top.is_concrete())
     }
+    /// The top-level vdev `id` if blocks have addresses there: one that is there, or one that was removed. None when a block pointer names one that does not
+    /// exist or has no storage.
+    pub fn addressed(&self, id: VdevId) -> Option<&TopVdev> {
+        self.tops.get(id.0 as usize).filter(|top| top.is_concrete() || top.is_removed())
+    }
+
+    /// Parts of the bytes at an address, where they are now: one of those on a vdev that is there. `passed` is called for each range of a removed vdev on
+    /// the way. None when an address leads nowhere.
+    pub fn places(&self, dva: &Dva, passed: &mut dyn FnMut(VdevId, Range<u64>)) -> Option<Vec<Piece>> {
+        let mut found = Vec::new();
+        let mut open = vec![(Piece { at: 0, place: *dva, birth: Txg::ZERO }, 0)];
+        while let Some((piece, depth)) = open.pop() {
+            let place = piece.place;
+            let top = self.addressed(place.vdev)?;
+            let end = place.offset.checked_add(place.asize).filter(|end| *end <= top.asize)?;
+            if !top.is_removed() {
+                found.push(piece);
+                continue;
+            }
+            // In a damaged mapping a range could lead to itself.
+            if depth > self.tops.len() {
+                return None;
+            }
+            passed(top.id, place.offset..end);
+            let parts = top.mapping.as_ref()?.pieces(place.offset, place.asize)?;
+            open.extend(parts.into_iter().rev().map(|part| (Piece { at: piece.at + part.at, ..part }, depth + 1)));
+        }
+        Some(found)
+    }
+
+    /// Parts of a block of `psize` bytes that has an address on the removed vdev `top`. Each is of whole sectors of a vdev without parity; None when an
+    /// address leads nowhere.
+    pub(crate) fn pieces_of(&self, top: &TopVdev, offset: u64, psize: usize) -> Option<Vec<Piece>> {
+        let dva = Dva { vdev: top.id, offset, asize: top.padded_psize(psize) as u64, gang: false };
+        let pieces = self.places(&dva, &mut |_, _| ())?;
+        let is_whole = |piece: &Piece| {
+            let sector = |top: &TopVdev| 1u64 << top.ashift;
+            self.top(piece.place.vdev).is_some_and(|top| {
+                top.parity() == 0 && piece.place.offset.is_multiple_of(sector(top)) && piece.place.asize.is_multiple_of(sector(top))
+            })
+        };
+        pieces.iter().all(is_whole).then_some(pieces)
+    }
+
+    /// Takes over what `from`, the same pool, knows of where the contents of removed vdevs are.
+    pub fn take_mappings(&mut self, from: &VdevTree) {
+        for (top, known) in self.tops.iter_mut().zip(&from.tops) {
+            if top.objects.mapping == known.objects.mapping {
+                top.mapping = known.mapping.clone();
+            }
+        }
+    }
     /// The leaf `id`. Panics on an id of another tree.
     pub fn leaf(&self, id: LeafId) -> &Leaf {
         &self.leaves[id.0 as usize]
     }
     /// Bytes of user data that a block pointer's copies stand for (OpenZFS: `bp_get_dsize`).
     pub fn dsize(&self, bp: &ondisk::BlockPtr) -> u64 {
-        bp.dvas().map(|dva| self.top(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
+        bp.dvas().map(|dva| self.addressed(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
     }
     /// Smallest sector size of the vdevs that are for all blocks, as log2 (OpenZFS: `spa_min_ashift`).
     pub fn min_ashift(&self) -> u32 {
@@ -329,7 +396,7 @@ impl VdevTree {
     /// Top-level vdevs that have lost more than their redundancy.
     pub fn lost_tops(&self) -> usize {
         let is_lost = |top: &&TopVdev| match top.kind {
-            TopKind::Hole => false,
+            TopKind::Hole | TopKind::Indirect => false,
             TopKind::Missing => !top.is_log,
             _ => !top.is_log && self.lost_slots(top) > top.parity(),
         };

@@ -161,7 +161,7 @@ impl CopyReader {
             let tree = &self.snapshot.view.tree;
             let length = self.spec.length();
             // A pointer to where the pool has no space is a lie that no device's return makes true: nobody is to wait for one.
-            let Some(top) = tree.top(dva.vdev).filter(|top| top.accepts(dva.offset, length as u64)) else {
+            let Some(top) = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, length as u64)) else {
                 self.lose(dva, ErrorKind::Corrupt);
                 continue;
             };

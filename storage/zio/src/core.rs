@@ -16,9 +16,10 @@ use device::DeviceError;
 use exec::{Exec, Mutex, WaitQueue};
 use kstat::{EventSink, IoStats};
 use leaf::{FailedIo, LeafTiming, Leaves, Watcher, WrongBytes};
-use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg};
+use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::LeafId;
 
@@ -67,6 +68,31 @@ impl Lacking {
     }
 }
 
+/// Ranges of vdevs that were removed, or are being removed, to which no block pointer leads any more, until somebody who writes them down asks.
+#[derive(Debug, Default)]
+pub(crate) struct Obsolete {
+    ranges: Mutex<Vec<(VdevId, Range<u64>)>>,
+    /// Bytes that were freed on the vdev that is being removed before they were copied.
+    uncopied: AtomicU64,
+}
+
+impl Obsolete {
+    /// Nothing leads to this range of a vdev any more.
+    pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
+        self.ranges.lock().push((vdev, range));
+    }
+    pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
+        std::mem::take(&mut *self.ranges.lock())
+    }
+    /// So many bytes are not going to be copied.
+    pub(crate) fn skip(&self, bytes: u64) {
+        self.uncopied.fetch_add(bytes, Ordering::Relaxed);
+    }
+    pub(crate) fn take_uncopied(&self) -> u64 {
+        self.uncopied.swap(0, Ordering::Relaxed)
+    }
+}
+
 /// Everything shared by the I/Os of a pool.
 pub(crate) struct Core {
     pub(crate) exec: Exec,
@@ -76,6 +102,7 @@ pub(crate) struct Core {
     pub(crate) suspension: Suspension,
     pub(crate) pending_frees: PendingFrees,
     pub(crate) lacking: Lacking,
+    pub(crate) obsolete: Obsolete,
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
@@ -112,6 +139,7 @@ impl Core {
                 suspension: Suspension::default(),
                 pending_frees: PendingFrees::default(),
                 lacking: Lacking::default(),
+                obsolete: Obsolete::default(),
                 direct: DirectParameters::default(),
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),

@@ -57,7 +57,7 @@ impl GangTree {
 
 /// The space of a header alone: in a pointer, a gang's size includes its members'.
 fn header_dva(tree: &VdevTree, dva: Dva) -> Dva {
-    let asize = tree.top(dva.vdev).map_or(dva.asize, |top| top.asize_for_psize(GANG_HEADER_BYTES as u64));
+    let asize = tree.addressed(dva.vdev).map_or(dva.asize, |top| top.asize_for_psize(GANG_HEADER_BYTES as u64));
     Dva { asize, gang: false, ..dva }
 }
 

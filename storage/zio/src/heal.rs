@@ -7,7 +7,7 @@ use crate::verify::block_is_right;
 use crate::{ErrorKind, Priority, UnitThen, ZioError, lost_copies};
 use abd::Abd;
 use exec::TaskClass;
-use ondisk::{BlockPtr, Bookmark, Checksum, Dva};
+use ondisk::{BlockPtr, Bookmark, Checksum};
 use std::sync::Arc;
 
 const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
@@ -26,11 +26,10 @@ pub(crate) fn heal(core: &Arc<Core>, bp: &BlockPtr, bookmark: Bookmark, physical
     if physical.len() != bp.psize() || !block_is_right(snapshot.view.facts.salt.as_deref(), bp, physical) {
         return then(fail(ErrorKind::Checksum));
     }
-    let addresses: Vec<Dva> = bp.dvas().collect();
-    let copies = lost_copies::plan(&snapshot.view.tree, &addresses, physical);
-    if copies.len() != addresses.len() {
+    let copies: Option<Vec<_>> = bp.dvas().map(|dva| lost_copies::copies_at(&snapshot.view.tree, &dva, physical)).collect();
+    let Some(copies) = copies.map(|copies| copies.into_iter().flatten().collect()) else {
         return then(fail(ErrorKind::Corrupt));
-    }
+    };
     let (owner, may_leave) = (core.clone(), may_leave(&bookmark, bp.level(), bp.object_type()));
     lost_copies::rewrite(core, copies, may_leave, move |ops: Vec<LeafOp>| {
         batch::issue(&owner, &snapshot, OPTIONS, ops, move |results: Vec<LeafResult>| {

@@ -7,7 +7,7 @@ use crate::leaf_ops::pad;
 use abd::Abd;
 use device::DeviceOp;
 use ondisk::Dva;
-use vdev::{ComputedRow, LostRow, VdevTree, WritePlan};
+use vdev::{ComputedRow, LostRow, Piece, VdevTree, WritePlan};
 
 /// A copy to be written.
 pub(crate) struct LostCopy {
@@ -16,15 +16,29 @@ pub(crate) struct LostCopy {
     data: Abd,
 }
 
-/// The copies at `lost` that have a place on the devices there are now.
+/// The copies at `lost` that have a place on the devices there are now; one that was on a removed vdev may lie in several pieces.
 pub(crate) fn plan(tree: &VdevTree, lost: &[Dva], data: &Abd) -> Vec<LostCopy> {
-    let copy = |dva: &Dva| {
-        let top = tree.top(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64))?;
+    lost.iter().filter_map(|dva| copies_at(tree, dva, data)).flatten().collect()
+}
+
+/// The copy at an address, in the pieces in which it lies; None when it has no place.
+pub(crate) fn copies_at(tree: &VdevTree, dva: &Dva, data: &Abd) -> Option<Vec<LostCopy>> {
+    let top = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64))?;
+    if !top.is_removed() {
         let plan = WritePlan::new(tree, top, dva.offset, data.len());
         let data = pad(data, plan.length);
-        Some(LostCopy { plan, data })
+        return Some(vec![LostCopy { plan, data }]);
+    }
+    let padded = pad(data, top.padded_psize(data.len()));
+    let pieces = tree.places(&Dva { asize: padded.len() as u64, gang: false, ..*dva }, &mut |_, _| ())?;
+    let piece = |piece: &Piece| {
+        let (first, length) = (piece.at as usize, piece.place.asize as usize);
+        // Contents of removed vdevs are never copied to one with parity.
+        let top = tree.top(piece.place.vdev).filter(|top| top.parity() == 0 && top.padded_psize(length) == length)?;
+        let plan = WritePlan::new(tree, top, piece.place.offset, length);
+        Some(LostCopy { plan, data: padded.slice(first..first + length) })
     };
-    lost.iter().filter_map(copy).collect()
+    pieces.iter().map(piece).collect()
 }
 
 /// Calls `then` with the writes of all columns of `copies`, of whose block an accelerator may see something or not.

@@ -18,6 +18,7 @@ use kstat::Kstat;
 use leaf::{DeadmanFailMode, DirtySource, FaultError, LeafStats, QueueState, Roaming};
 use ondisk::{BlockPtr, Bookmark, Guid, ObjectId, ObjsetId, Txg, VdevId};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use vdev::{LABEL_START_BYTES, LeafId};
@@ -88,6 +89,16 @@ impl Zio {
     /// Leaves (by guid) that missed writes, with the txgs, since the last call: the growth of their dirty time logs.
     pub fn take_missing(&self) -> Vec<(Guid, Txg)> {
         self.core.lacking.take()
+    }
+
+    /// Ranges of removed vdevs, in bytes, to which nothing that is freed leads any more, since the last call (OpenZFS: `vdev_indirect_mark_obsolete`).
+    pub fn take_obsolete(&self) -> Vec<(VdevId, Range<u64>)> {
+        self.core.obsolete.take()
+    }
+
+    /// Bytes that were freed on the vdev that is being removed before they were copied, since the last call (OpenZFS: `free_from_removing_vdev`).
+    pub fn take_uncopied(&self) -> u64 {
+        self.core.obsolete.take_uncopied()
     }
 
     /// Makes everything written so far durable on every leaf; `then` gets an error when a top-level vdev has more leaves

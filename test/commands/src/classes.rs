@@ -51,11 +51,8 @@ pub fn words(world: &World) -> Result<(), Failure> {
         let why = format!("invalid 'special_small_blocks={bytes}' property: must be zero or a power of 2 from 512B to 16M");
         world.refused(&format!("zfs set special_small_blocks={value} tank"), 1, "cannot set property for 'tank'")?.says(&why)?;
     }
-    world.refused(
-        "zpool remove tank mirror-1",
-        1,
-        "cannot remove mirror-1: removing data, special and dedup vdevs is not available in this version",
-    )?;
+    world.ok("zpool remove -w tank mirror-1")?.prints("")?;
+    world.ok("zpool status tank")?.hides("special")?.shows("remove: Removal of vdev 1 copied ")?;
     world.ok("zpool export tank").map(drop)
 }
 

@@ -13,6 +13,7 @@ mod branches;
 mod caches;
 mod callers;
 mod campaign;
+mod checkpoints;
 mod checksums;
 mod classes;
 mod cloned;
@@ -56,6 +57,7 @@ mod providers;
 mod receives;
 mod recovery;
 mod references;
+mod removal;
 mod secrets;
 mod sparse;
 mod strangers;
@@ -107,6 +109,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "import: keys", needs: MOUNTS, run: imports::keys },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
     Scenario { name: "pool: an older state", needs: NOTHING, run: imports::rewinds },
+    Scenario { name: "pool: a checkpoint", needs: NOTHING, run: checkpoints::life },
     Scenario { name: "pool: mirrors are divided", needs: NOTHING, run: imports::splits },
     Scenario { name: "two hosts: one dies, the other takes over", needs: NOTHING, run: multihost::takes_over },
     Scenario { name: "two hosts: one stood still", needs: NOTHING, run: multihost::stood_still },
@@ -240,7 +243,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: sequential rebuild", needs: MOUNTS, run: sweeps::rebuild },
     Scenario { name: "cache devices: what they serve", needs: MOUNTS, run: caches::serve },
     Scenario { name: "cache devices: failing, away, offline", needs: MOUNTS, run: caches::fail },
+    Scenario { name: "cache devices: what outlives exports, moves and kills", needs: MOUNTS, run: caches::persist },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
+    Scenario { name: "life: vdevs that are removed", needs: MOUNTS, run: removal::life },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },

@@ -73,7 +73,6 @@ fn lacking(world: &World) -> Result<(), Failure> {
     world.refused("zfs rewrite {mnt}/tank/fs/file", 1, "'zfs rewrite' is not available in this version")?;
     world.refused("zfs set dedup=on tank/fs", 1, "'dedup' is not available in this version")?.says("feature@block_cloning")?;
     world.refused("zfs create -o dedup=on tank/no", 1, "cannot create 'tank/no': 'dedup' is not available in this version")?;
-    world.refused("zpool checkpoint tank", 1, "'zpool checkpoint' is not available in this version")?;
     world.refused("zpool import -E tank", 1, "option '-E' of 'zpool import' is not available in this version")?;
     world.refused("zpool import -l -N tank", 2, "-l is incompatible with -N")?;
     world.refused("zpool import -l", 2, "-l is only meaningful during an import")?;

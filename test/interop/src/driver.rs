@@ -5,7 +5,7 @@ use device::{BlockDevice, OpenOptions};
 use dsl::{CreateDataset, DslError, ReplayFiles};
 use exec::Exec;
 use ondisk::ObjsetType;
-use pool::{ClassSpec, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
+use pool::{ClassSpec, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Rewind, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
@@ -157,13 +157,23 @@ pub fn import_under(
 
 /// Does [`import`] with these settings.
 pub fn import_as(exec: &Exec, folder: &Path, (name, read_only): (&str, bool), runtime: &Runtime) -> Result<Pool, ImportError> {
+    import_at(exec, folder, (name, read_only, Rewind::Never), runtime)
+}
+
+/// Does [`import_as`] in the state that may be gone back to.
+pub fn import_at(
+    exec: &Exec,
+    folder: &Path,
+    (name, read_only, rewind): (&str, bool, Rewind),
+    runtime: &Runtime,
+) -> Result<Pool, ImportError> {
     let other = ImportError::Other;
     let mut devices = Vec::new();
     for path in vdev_files(folder).map_err(other)? {
         devices.push(open_device(&path, read_only).map_err(other)?);
     }
     // Whoever wrote the pool is known to be over; `ztest` turns `multihost` on and off.
-    let wanted = ImportOptions { name: Some(name.to_string()), read_only, force: true, ..ImportOptions::default() };
+    let wanted = ImportOptions { name: Some(name.to_string()), read_only, rewind, force: true, ..ImportOptions::default() };
     let options = ImportOptions { skip_activity: true, host: host(), ..wanted };
     Pool::import(exec, devices, &options, runtime).map_err(ImportError::Pool)
 }

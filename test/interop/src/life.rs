@@ -2,8 +2,9 @@
 //! and takes its place, devices are replaced and grow.
 
 use crate::{Failure, driver};
-use pool::{AddSpec, ClassSpec, LeafSpec, Pool, TopSpec};
+use pool::{AddSpec, ClassSpec, LeafSpec, Pool, PoolError, RemovalState, TopSpec};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use vdev::{LeafKind, Pairing, TopKind};
 
 /// Vdevs for some blocks only on new files of the folder, whose names begin with `name`: a mirror for metadata, and a device for tables of deduplication.
@@ -66,4 +67,45 @@ pub fn lead(
         return Err("the vdevs did not grow with their devices".into());
     }
     work()
+}
+
+/// Number of vdevs that join a pool from which others are removed.
+const JOINING: usize = 3;
+
+/// Has vdevs join the pool, and removes the first one, then one of those that its contents went to; a third one stays after all. `work` changes files
+/// meanwhile. Devices are files of the folder.
+pub fn shrink(
+    pool: &Pool,
+    folder: &Path,
+    (kind, width, bytes): (TopKind, usize, u64),
+    mut work: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let first = pool.tree().tops.len();
+    for top in 0..JOINING {
+        let leaves = (0..width).map(|leaf| driver::new_leaf(&folder.join(format!("g{top}{leaf:02}")), bytes)).collect::<Result<_, _>>()?;
+        pool.add(AddSpec { tops: vec![TopSpec { kind, leaves }], ..AddSpec::default() })?;
+    }
+    work()?;
+    // Small pieces: blocks are divided, and mappings worth condensing.
+    pool.removal_parameters().segment_max.store(64 << 10, Ordering::Relaxed);
+    pool.removal_parameters().condense_bytes_min.store(0, Ordering::Relaxed);
+    let guid = |top: usize| pool.tree().tops[top].guid;
+    for top in [0, first] {
+        pool.remove_top(guid(top))?;
+        work()?;
+        pool.removal_wait()?;
+        work()?;
+        let status = pool.removal_status().ok_or("no removal")?;
+        if status.state != RemovalState::Finished || pool.tree().tops[top].kind != TopKind::Indirect {
+            return Err(format!("the removal ended as {status:?}").into());
+        }
+    }
+    pool.remove_top(guid(first + 1))?;
+    match pool.remove_cancel() {
+        // It was quicker than we.
+        Ok(()) | Err(PoolError::NotRemoving) => {}
+        Err(error) => return Err(error.into()),
+    }
+    work()?;
+    Ok(pool.sync()?)
 }

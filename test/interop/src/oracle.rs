@@ -148,13 +148,18 @@ impl Oracle {
     ///
     /// It is not waited for once it said so ([`need::clean`]). So its exit code is not judged: [`Oracle::zdb_clean_to_its_end`] does that.
     pub fn zdb_clean(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
-        self.zdb_says(folder, pool, |text| need::clean(text).is_ok()).map(drop)
+        self.zdb_says(folder, ("-bccdh", pool), |text| need::clean(text).is_ok()).map(drop)
+    }
+
+    /// Does [`Oracle::zdb_clean`] with the state that the pool's checkpoint keeps.
+    pub fn zdb_clean_kept(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        self.zdb_says(folder, ("-kbccdh", pool), |text| need::clean(text).is_ok()).map(drop)
     }
 
     /// Does [`Oracle::zdb_clean`], and the history is shown, the pool is let go of, and zdb ends with 0. Six seconds slower: the whole
     /// matrix (`--all`) does it once for each layout, quick runs never.
     pub fn zdb_clean_to_its_end(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
-        let Some(said) = self.zdb_says(folder, pool, |_| false)? else { return Ok(()) };
+        let Some(said) = self.zdb_says(folder, ("-bccdh", pool), |_| false)? else { return Ok(()) };
         if said.code != Some(0) {
             return Err(format!("zdb -bccdh found nothing wrong, but ended with {:?}:\n      {}", said.code, tail(&said.text)).into());
         }
@@ -162,7 +167,7 @@ impl Oracle {
     }
 
     /// Output of zdb on the pool until `is_enough`; an error when it is not clean, None without a zdb.
-    fn zdb_says(&self, folder: &Path, pool: &str, is_enough: impl Fn(&str) -> bool) -> Result<Option<Said>, Failure> {
+    fn zdb_says(&self, folder: &Path, (how, pool): (&str, &str), is_enough: impl Fn(&str) -> bool) -> Result<Option<Said>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };
         // Line by line, where there is a program that makes it so.
         let mut command = match need::on_path("stdbuf") {
@@ -172,10 +177,10 @@ impl Oracle {
         if need::on_path("stdbuf").is_some() {
             command.arg("-oL").arg(zdb);
         }
-        let said = run_until(command.args(["-e", "-p"]).arg(folder).args(["-bccdh", pool]), ZDB_SECONDS, is_enough)?;
+        let said = run_until(command.args(["-e", "-p"]).arg(folder).args([how, pool]), ZDB_SECONDS, is_enough)?;
         match need::clean(&said.text) {
             Ok(()) => Ok(Some(said)),
-            Err(why) => Err(format!("zdb -bccdh: {why}; it ended with {:?}:\n      {}", said.code, tail(&said.text)).into()),
+            Err(why) => Err(format!("zdb {how}: {why}; it ended with {:?}:\n      {}", said.code, tail(&said.text)).into()),
         }
     }
 

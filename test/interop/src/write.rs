@@ -8,10 +8,10 @@ use crate::report::{Job, Table};
 use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
 use exec::Exec;
 use offload::ZiaMode;
-use pool::{AddSpec, ClassSpec, RebuildState, RebuildStatus, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
+use pool::{AddSpec, ClassSpec, RebuildState, RebuildStatus, Rewind, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use vdev::{Bias, DraidConfig, Pairing, TopKind};
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
@@ -91,6 +91,8 @@ const CLASSES: [(&str, (&str, u32), bool); 3] = [
     ("classes-raidz1x3", ("raidz1x3", 9), false),
     ("classes-draid2x8s2", ("draid2x8s2", 9), false),
 ];
+/// Pools from which vdevs are removed, with the layout that they begin with.
+const REMOVED: [(&str, (&str, u32), bool); 2] = [("removed-mirror2", ("mirror2", 12), true), ("removed-stripe3", ("stripe3", 9), false)];
 /// Stored bytes up to which blocks of files are small there.
 const SMALL_BLOCK_BYTES: u64 = 16 << 10;
 /// Pools whose free space was swept, with their layout.
@@ -106,6 +108,15 @@ const LOGGED: [(&str, (&str, u32), bool); 3] = [
     ("logged-raidz1x3", ("raidz1x3", 12), true),
     ("logged-draid1x5s1", ("draid1x5s1", 12), false),
 ];
+/// Pools with a checkpoint, and much that came after it, with their layout.
+const KEPT: [(&str, (&str, u32), bool); 4] = [
+    ("kept-stripe3", ("stripe3", 9), false),
+    ("kept-raidz1x3", ("raidz1x3", 12), true),
+    ("kept-draid1x5s1", ("draid1x5s1", 12), false),
+    (KEPT_LOGGED, ("mirror2", 12), false),
+];
+/// Name of the one that writes log space maps, too.
+const KEPT_LOGGED: &str = "kept-logged-mirror2";
 /// Pools whose blocks are made by a provider, with their layout; the last one copies each block in and out at every stage.
 const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
     ("zia-stripe3", ("stripe3", 12), false),
@@ -149,12 +160,16 @@ enum Kind {
     Spared,
     /// Vdevs, logs, spares and caches join and leave meanwhile.
     Life,
+    /// Vdevs join and are removed meanwhile, one after the other.
+    Removed,
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
     /// Program, on a pool that writes log space maps.
     Logged,
+    /// Program, with a checkpoint in the middle; true with log space maps.
+    Kept(bool),
     /// Program, with every stage on a provider, and every tenth result verified.
     Offloaded(ZiaMode),
 }
@@ -170,6 +185,8 @@ struct Case<'a> {
     size: Size,
     /// True when zdb is waited for: its exit code counts.
     to_its_end: bool,
+    /// Listing of the state that a checkpoint keeps.
+    kept: OnceLock<Lines>,
 }
 
 /// Runs the direction.
@@ -195,9 +212,11 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
+    cases.extend(REMOVED.map(|(name, place, quick)| (name.to_string(), Kind::Removed, place, quick)));
     cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
+    cases.extend(KEPT.map(|(name, place, quick)| (name.to_string(), Kind::Kept(name == KEPT_LOGGED), place, quick)));
     cases.extend(OFFLOADED.map(|(name, place, quick)| {
         let mode = if name == PER_OP { ZiaMode::PerOp } else { ZiaMode::Offload };
         (name.to_string(), Kind::Offloaded(mode), place, quick)
@@ -217,7 +236,10 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
         let layout = layout_called(layout);
         let (exec, pool) = (exec.clone(), format!("ours_{name}"));
         jobs.push(Box::new(move |table| match (folder, layout) {
-            (Ok(folder), Some(layout)) => Case { kind, exec, oracle, folder, pool, layout, ashift, size, to_its_end }.run(&name, table),
+            (Ok(folder), Some(layout)) => {
+                let kept = OnceLock::new();
+                Case { kind, exec, oracle, folder, pool, layout, ashift, size, to_its_end, kept }.run(&name, table);
+            }
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }));
     }
@@ -250,10 +272,17 @@ impl Case<'_> {
     /// Runs one check after another until one fails; the pool is then left as it is.
     fn checks(&self, name: &str, table: &Table) -> Option<()> {
         let (lines, expected) = table.check(&format!("write {name}: made, exported, read back"), || self.make())?;
-        table.check(&format!("write {name}: zdb finds no error, no leak"), || match self.to_its_end {
+        // It holds a checkpoint against the pool after everything else.
+        let to_its_end = self.to_its_end || matches!(self.kind, Kind::Kept(_));
+        table.check(&format!("write {name}: zdb finds no error, no leak"), || match to_its_end {
             true => self.oracle.zdb_clean_to_its_end(&self.folder, &self.pool),
             false => self.oracle.zdb_clean(&self.folder, &self.pool),
         })?;
+        if matches!(self.kind, Kind::Kept(_)) {
+            table.check(&format!("write {name}: zdb finds no error, no leak in the checkpoint"), || {
+                self.oracle.zdb_clean_kept(&self.folder, &self.pool)
+            })?;
+        }
         table.check(&format!("write {name}: our zdb shows the same"), || self.oracle.zdb_same(&self.folder, &self.pool))?;
         if self.to_its_end {
             table
@@ -277,12 +306,7 @@ impl Case<'_> {
     fn make(&self) -> Result<(Lines, crate::shadow::Expected), Failure> {
         let _ = std::fs::remove_dir_all(&self.folder);
         std::fs::create_dir_all(&self.folder)?;
-        let device_bytes = match self.kind {
-            Kind::Full => FULL_DEVICE_BYTES,
-            Kind::Direct => DIRECT_DEVICE_BYTES,
-            Kind::Swept => SWEPT_DEVICE_BYTES,
-            _ => DEVICE_BYTES,
-        };
+        let device_bytes = self.device_bytes();
         let new = NewPool {
             name: &self.pool,
             layout: self.layout,
@@ -295,7 +319,7 @@ impl Case<'_> {
             Kind::Classes => life::classes(&self.folder, "first", device_bytes)?,
             _ => ClassSpec::default(),
         };
-        let runtime = Runtime { log_space_maps: self.kind == Kind::Logged, ..new.runtime() };
+        let runtime = Runtime { log_space_maps: self.is_logged(), ..new.runtime() };
         let pool = driver::create_as(&self.exec, &self.folder, new, classes, &runtime)?;
         let offloaded = match self.kind {
             Kind::Offloaded(mode) => Some(accelerated::begin(&self.exec, &pool, mode)?),
@@ -306,14 +330,9 @@ impl Case<'_> {
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
             Kind::Objects => objects::objects(&pool)?,
-            Kind::Life => {
-                let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
-                program.fill()?;
-                let shape = (self.layout.kind, self.layout.width, device_bytes);
-                life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
-                program.expected
-            }
+            Kind::Life | Kind::Removed => self.lead_a_life(&pool, device_bytes)?,
             Kind::Classes => self.fill_classes(&pool)?,
+            Kind::Kept(_) => self.fill_kept(&pool)?,
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
@@ -343,6 +362,66 @@ impl Case<'_> {
         manifest::compare("after the export, ours", &before, &lines)?;
         expected.check(&lines)?;
         Ok((lines, expected))
+    }
+
+    /// Fills a pool whose vdevs change meanwhile.
+    fn lead_a_life(&self, pool: &pool::Pool, device_bytes: u64) -> Result<crate::shadow::Expected, Failure> {
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        let shape = (self.layout.kind, self.layout.width, device_bytes);
+        let work = || program.churn(self.size.rounds / 4 + 1);
+        if self.kind == Kind::Life {
+            life::lead(pool, &self.folder, shape, work)?;
+        } else {
+            life::shrink(pool, &self.folder, shape, work)?;
+        }
+        Ok(program.expected)
+    }
+
+    /// Bytes of each device.
+    fn device_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Full => FULL_DEVICE_BYTES,
+            Kind::Direct => DIRECT_DEVICE_BYTES,
+            Kind::Swept => SWEPT_DEVICE_BYTES,
+            _ => DEVICE_BYTES,
+        }
+    }
+
+    /// True when the pool writes log space maps.
+    fn is_logged(&self) -> bool {
+        matches!(self.kind, Kind::Logged | Kind::Kept(true))
+    }
+
+    /// Fills a pool, makes a checkpoint, and changes much after it.
+    fn fill_kept(&self, pool: &pool::Pool) -> Result<crate::shadow::Expected, Failure> {
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        program.churn(self.size.rounds / 4 + 1)?;
+        pool.sync()?;
+        let _ = self.kept.set(manifest::of_pool(pool)?);
+        pool.make_checkpoint()?;
+        program.churn(self.size.rounds)?;
+        match pool.checkpoint() {
+            Some(known) if known.bytes() > 0 => Ok(program.expected),
+            other => Err(format!("nothing was freed of the checkpoint: {other:?}").into()),
+        }
+    }
+
+    /// Looks at the state that a checkpoint keeps, and goes back to it.
+    fn go_back(&self, kept: &Lines) -> Result<(), Failure> {
+        for read_only in [true, false] {
+            let wanted = (self.pool.as_str(), read_only, Rewind::Checkpoint);
+            let pool = driver::import_at(&self.exec, &self.folder, wanted, &self.runtime())?;
+            let found = manifest::of_pool(&pool)?;
+            pool.export()?;
+            manifest::compare("the checkpoint, ours", kept, &found)?;
+        }
+        self.oracle.zdb_clean(&self.folder, &self.pool)?;
+        match self.oracle.check(&self.folder, &self.pool)? {
+            Some(theirs) => manifest::compare("the checkpoint, the real engine's", kept, &theirs),
+            None => Ok(()),
+        }
     }
 
     /// Fills a pool with vdevs for metadata, which gets one more meanwhile, and looks whether they are used.
@@ -416,6 +495,9 @@ impl Case<'_> {
         if let Some(theirs) = self.oracle.check(&self.folder, &self.pool)? {
             manifest::compare("the real engine's", &ours, &theirs)?;
         }
+        if let Some(kept) = self.kept.get() {
+            return self.go_back(kept);
+        }
         if self.kind == Kind::Logged {
             // What the logs have goes back to the metaslabs' own maps.
             driver::import(&self.exec, &self.folder, &self.pool, false)?.export()?;
@@ -426,7 +508,7 @@ impl Case<'_> {
 
     /// Settings with which the pool is opened again.
     fn runtime(&self) -> Runtime {
-        Runtime { replay: Some(Arc::new(zpl::FileReplay)), log_space_maps: self.kind == Kind::Logged, ..Runtime::new() }
+        Runtime { replay: Some(Arc::new(zpl::FileReplay)), log_space_maps: self.is_logged(), ..Runtime::new() }
     }
 }
 

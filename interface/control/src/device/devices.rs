@@ -9,6 +9,8 @@ use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, ImportSearch};
 use device::{BlockDevice, DeviceError, OpenOptions};
 use exec::Exec;
+use ondisk::Guid;
+use pool::Pool;
 use std::fs::{DirEntry, FileType};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -118,6 +120,29 @@ impl Devices {
             let is_gone = !Path::new(path).exists() || open.pool().zio().is_injected_gone(guid);
             if is_gone { None } else { self.open_device(path, open.is_read_only(), "").ok() }
         });
+    }
+
+    /// Finds the cache devices of a pool that is imported that are not at the paths that it knows them by, but at others where it was searched (OpenZFS:
+    /// `fix_paths`). One that is nowhere stays what it is.
+    pub(crate) fn find_caches(&self, pool: &Pool, search: &ImportSearch) {
+        if !pool.is_writeable() || search.cache_file.is_some() {
+            return;
+        }
+        let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+        let is_it = |guid: Guid, device: &Arc<dyn BlockDevice>| pool::label_guid(&self.exec, device) == Some(guid);
+        let is_there = |guid: Guid, path: &str| match self.open_at(path, &options, "") {
+            Ok(Ok(device)) => is_it(guid, &device),
+            // Whoever has it, or keeps it from us, may let go of it.
+            Ok(Err(error)) => error != DeviceError::NotFound,
+            Err(_) => true,
+        };
+        let find = |guid: Guid| {
+            let found = self.candidates(search).ok()?.into_iter().find(|device| is_it(guid, device))?;
+            Some(found.path().to_string_lossy().into_owned())
+        };
+        if let Err(error) = pool.move_caches(&is_there, &find) {
+            tracing::warn!("pool '{}': the place of a cache device could not be written down: {error}", pool.name());
+        }
     }
 
     /// Opens everything that a search names and that can be read; devices that cannot are passed over.

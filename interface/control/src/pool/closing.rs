@@ -201,6 +201,7 @@ impl Closer {
         zio.abandon();
         self.file.remember();
         if let Some(open) = open {
+            self.pools.past.add(open.pool().cache());
             // Commands that wait for a txg get their answer.
             open.pool().txgs().give_up();
             // Letting go of it waits for the device.
@@ -253,7 +254,7 @@ impl Closer {
         }
         let guid = pool.guid();
         let is_kept = *verb == "destroy" && !pool.is_writeable();
-        let remarks = match if is_kept { Pool::export(pool) } else { end(pool) } {
+        let remarks = match self.ended(pool, if is_kept { Pool::export } else { *end }) {
             // As in OpenZFS, where nobody is told (`spa_export_common`).
             Ok(()) if is_kept => {
                 let name = &target.pool;
@@ -279,6 +280,14 @@ impl Closer {
         }
         self.file.remember();
         remarks.map(|remarks| Response::Done { remarks: left.into_iter().chain(remarks).collect() })
+    }
+
+    /// Ends a pool; its counters go on in those of the process.
+    fn ended(&self, pool: Pool, end: End) -> Result<(), PoolError> {
+        let cache = pool.cache().clone();
+        let ended = end(pool);
+        self.pools.past.add(&cache);
+        ended
     }
 
     /// Waits for streams that are just ending, and refuses while there are others; by force they end.

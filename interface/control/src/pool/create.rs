@@ -214,6 +214,8 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     let failed = |error: &PoolError| pool_failure(what.clone(), error);
     let pool = Pool::create(&intake.exec, spec, &intake.settings.runtime()).map_err(|error| failed(&error))?;
     if !beside.logs.is_empty() || request.new.beside().next().is_some() {
+        // What is beside a pool is laid out as the parameters say.
+        intake.settings.tune(&pool);
         // What the user asked for is there as a whole, or not at all.
         if let Err(error) = pool.add(beside) {
             let _ = pool.destroy();

@@ -207,7 +207,9 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
         return previewed(intake, found, request, (read_only, &what));
     }
     let response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what.clone()))?;
-    let mut outcome = Outcome { remarks: Vec::new(), rewound: intake.pools.get(&name).and_then(|open| report_of(open.pool())) };
+    // Who goes back to a checkpoint knows what to (OpenZFS says nothing of it, either).
+    let opened = intake.pools.get(&name).filter(|_| !request.checkpoint);
+    let mut outcome = Outcome { remarks: Vec::new(), rewound: opened.and_then(|open| report_of(open.pool())) };
     if let Response::Done { remarks } = response {
         outcome.remarks = remarks;
     }

@@ -147,6 +147,9 @@ impl Intake {
         let cachefile = properties.get("cachefile").map(|value| known_cachefile(value));
         let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
         let lost = lost_records(pool.replayed());
+        if !wish.is_tolerant {
+            self.devices.find_caches(&pool, &wish.request.search);
+        }
         let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
         let mut remarks: Vec<Remark> = failures.iter().map(|failure| Remark::Warning(failure.to_string())).collect();
         if !remarks.is_empty() {

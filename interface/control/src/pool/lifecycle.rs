@@ -63,7 +63,10 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
         Some(_) if request.dry_run => Ok(()),
         Some(aux) => open.pool().remove_aux(aux.guid, free_device(devices, &aux)),
         None => match find_top(&tree, word) {
-            Some(top) if !top.is_log => return Err(because(ErrorKind::Unsupported, &*what, NO_REMOVAL).advise(ELSEWHERE)),
+            Some(top) if request.dry_run && !top.is_log => {
+                let bytes = open.pool().removal_memory(top.guid).map_err(|error| pool_failure(what, &error))?;
+                return Ok(Response::Memory { bytes });
+            }
             Some(_) if request.dry_run => Ok(()),
             Some(top) => open.pool().remove_top(top.guid),
             None if find_leaf(&tree, word).is_some() => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
@@ -71,9 +74,11 @@ pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) 
         },
     };
     removed.map_err(|error| pool_failure(what, &error))?;
-    if !request.dry_run {
-        file.remember();
+    if request.dry_run {
+        // Nothing of it lies elsewhere then.
+        return Ok(Response::Memory { bytes: 0 });
     }
+    file.remember();
     Ok(done())
 }
 
@@ -85,14 +90,13 @@ fn free_device(devices: &Devices, aux: &Spare) -> Option<Arc<dyn device::BlockDe
     device.filter(|device| pool::label_guid(&devices.exec, device) == Some(aux.guid))
 }
 
-/// Does `zpool remove -s`: fails always, as no removal takes longer than its command.
+/// Does `zpool remove -s`.
 pub(crate) fn remove_stop(pools: &Pools, request: &PoolNames) -> Result<Response, Failure> {
-    pools.selected(&request.pools)?;
-    Err(because(ErrorKind::Invalid, "cannot cancel removal", "there is no active removal"))
+    for open in pools.selected(&request.pools)? {
+        open.pool().remove_cancel().map_err(|error| pool_failure("cannot cancel removal".to_string(), &error))?;
+    }
+    Ok(done())
 }
-
-const NO_REMOVAL: &str = "removing data, special and dedup vdevs is not available in this version";
-const ELSEWHERE: &str = "a pool of fewer vdevs is a new one: 'zfs send -R POOL@SNAPSHOT | zfs receive -F NEWPOOL' fills it";
 
 /// Reason why part of a vdev stays (OpenZFS: `spa_vdev_remove`).
 const UNREMOVABLE: &str = "operation not supported on this type of pool";

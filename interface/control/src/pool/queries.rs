@@ -1,12 +1,12 @@
-//! Questions about open pools, and waiting for them: `zpool list`, `status`, `history`, `iostat`, `wait`, `sync`.
+//! Questions about open pools, and waiting for them: `zpool list`, `status`, `history`, `iostat`, `wait`, `sync`, `checkpoint`.
 
 use crate::failure::{because, pool_failure};
 use crate::pool::Pools;
 use crate::report::{iostat, pictures, status};
 use crate::requests::done;
 use control_api::{
-    ErrorKind, Failure, IostatReport, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait, Remark,
-    Response,
+    ErrorKind, Failure, IostatReport, PoolCheckpoint, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait,
+    Remark, Response,
 };
 use exec::Exec;
 
@@ -80,6 +80,14 @@ pub(crate) fn sync(pools: &Pools, request: &PoolSync) -> Result<Response, Failur
         }
     }
     Ok(Response::Done { remarks })
+}
+
+/// Does `zpool checkpoint`.
+pub(crate) fn checkpoint(pools: &Pools, request: &PoolCheckpoint) -> Result<Response, Failure> {
+    let open = pools.open_pool(&request.pool)?;
+    let outcome = if request.discard { open.pool().discard_checkpoint() } else { open.pool().make_checkpoint() };
+    outcome.map_err(|error| pool_failure(request.what(), &error))?;
+    Ok(done())
 }
 
 /// Does `zpool freeze`.

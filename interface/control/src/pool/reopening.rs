@@ -280,9 +280,10 @@ impl Reopening {
     }
 }
 
-/// True when every device of a pool was found that it was not told to do without.
-fn is_whole(tree: &VdevTree) -> bool {
-    !tree.tops.iter().any(|top| top.kind == TopKind::Missing) && !tree.leaves.iter().any(|leaf| leaf.state == LeafState::Missing)
+/// True when every device of a pool was found that it was not told to do without, as far as its labels tell.
+fn is_whole(found: &FoundPool, tree: &VdevTree) -> bool {
+    let lacks_top = !found.has_removed_vdevs() && tree.tops.iter().any(|top| top.kind == TopKind::Missing);
+    !lacks_top && !tree.leaves.iter().any(|leaf| leaf.state == LeafState::Missing)
 }
 
 /// Reason why a pool is not to be opened any more, with what brings it back: its labels say that it was destroyed or exported, which the daemon may have
@@ -291,7 +292,7 @@ fn farewell(found: &FoundPool, entry: &Remembered) -> Option<(&'static str, &'st
     match found.state() {
         PoolState::Destroyed => Some(("the pool was destroyed", "import it with '-D' to bring it back")),
         // Who only reads a pool leaves its labels as they were, and a device that was away when it was imported has old ones.
-        PoolState::Exported if !entry.read_only && found.tree().is_ok_and(|tree| is_whole(&tree)) => {
+        PoolState::Exported if !entry.read_only && found.tree().is_ok_and(|tree| is_whole(found, &tree)) => {
             Some(("the pool was exported", "'zpool import' brings it back"))
         }
         _ => None,

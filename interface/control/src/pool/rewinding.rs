@@ -1,4 +1,4 @@
-//! `zpool import -F`, `-X` and `-T`: the state of a pool that is to be taken, and what `-n` tells of all that could be.
+//! `zpool import -F`, `-X`, `-T` and `--rewind-to-checkpoint`: the state of a pool that is to be taken, and what `-n` tells of all that could be.
 
 use crate::failure::pool_failure;
 use control_api::{Failure, PoolImport, Remark, RewindPointReport, RewindReport, shown};
@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Extent to which a request lets a pool go back.
 pub(crate) fn rewind_of(request: &PoolImport) -> Rewind {
+    if request.checkpoint {
+        return Rewind::Checkpoint;
+    }
     match (request.txg, request.rewind, request.extreme) {
         (Some(txg), ..) => Rewind::To(Txg(txg)),
         (None, true, true) => Rewind::Any,
@@ -40,7 +43,7 @@ pub(crate) fn advised(failure: Failure, error: &PoolError, rewind: Rewind) -> Fa
     match rewind {
         Rewind::Never => failure.advise("'zpool import -nF' tells whether a state that is a little older can be taken, '-F' takes it"),
         Rewind::Recent => failure.advise("'zpool import -nFX' tells whether any older state can be taken, '-FX' takes it"),
-        Rewind::Any | Rewind::To(_) => failure,
+        Rewind::Any | Rewind::To(_) | Rewind::Checkpoint => failure,
     }
 }
 
@@ -159,5 +162,6 @@ mod tests {
         assert_eq!(of(false, true, None), Rewind::Never);
         assert_eq!((of(true, false, None), of(true, true, None)), (Rewind::Recent, Rewind::Any));
         assert_eq!(of(true, true, Some(7)), Rewind::To(Txg(7)));
+        assert_eq!(rewind_of(&PoolImport { checkpoint: true, ..PoolImport::default() }), Rewind::Checkpoint);
     }
 }

@@ -96,6 +96,12 @@ impl OpenPool {
                 busy.push(name.to_string());
             }
         }
+        if self.pool().is_removing() {
+            busy.push("remove".to_string());
+        }
+        if self.pool().checkpoint().is_some_and(|known| known.is_discarding) {
+            busy.push("discard".to_string());
+        }
         if self.dsl().has_frees() {
             busy.push("free".to_string());
         }
@@ -217,5 +223,8 @@ pub(crate) fn scrub(devices: &Devices, request: &PoolScrub) -> Result<Response, 
         }
         Err(error) => return Err(pool_failure(what, &error)),
     }
-    Ok(Response::Done { remarks: Vec::new() })
+    let is_scrub = matches!(request.action, ScrubAction::Start | ScrubAction::StartFromLast);
+    let warning = format!("warning: will not scrub state that belongs to the checkpoint of pool '{}'", request.pool);
+    let remarks = pool.checkpoint().filter(|_| is_scrub).map(|_| Remark::Output(warning)).into_iter().collect();
+    Ok(Response::Done { remarks })
 }

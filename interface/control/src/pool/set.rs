@@ -25,6 +25,8 @@ pub(crate) struct Pools {
     stopping: AtomicBool,
     /// Pools that are being closed.
     pub(crate) leaving: Arc<Leaving>,
+    /// Counters of the caches of those that were.
+    pub(crate) past: metrics::Past,
     /// Place at which the files of volumes are mounted, as the table of mounts has it; nothing where they are not.
     pub(crate) volumes_at: OnceLock<String>,
 }

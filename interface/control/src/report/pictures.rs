@@ -1,9 +1,9 @@
 //! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
 
-use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevReport};
+use control_api::{CheckpointReport, HistoryRecord, Property, RebuildReport, RemovalReport, Source, Value, VdevReport};
 use nvlist::NvList;
 use ondisk::Guid;
-use pool::{CacheStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
+use pool::{CacheStatus, CheckpointStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::{IoKind, LeafCounts};
@@ -151,6 +151,15 @@ pub(crate) fn overlay_growth(root: &mut VdevReport, tree: &VdevTree, grown: &Vde
     }
 }
 
+/// Report of a checkpoint; it is said of top-level vdevs, too, how much of them is allocated for its sake only (OpenZFS: `vs_checkpoint_space`).
+pub(crate) fn checkpoint(root: &mut VdevReport, tree: &VdevTree, known: &CheckpointStatus) -> CheckpointReport {
+    for top in &tree.tops {
+        let report = root.children.iter_mut().find(|report| report.guid == top.guid.0);
+        report.into_iter().for_each(|report| report.checkpoint_bytes = known.vdev_bytes.get(&top.id).copied().unwrap_or(0));
+    }
+    CheckpointReport { is_discarding: known.is_discarding, start_time: known.timestamp as i64, bytes: known.bytes() }
+}
+
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
     match (&top.node, top.kind) {
         (Some(node), _) => node_report(tree, leaves, node),
@@ -161,6 +170,27 @@ fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> 
             VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() }
         }
     }
+}
+
+/// Report of a removal of a top-level vdev.
+pub(crate) fn removal(tree: &VdevTree, removal: &RemovalStatus) -> Option<RemovalReport> {
+    let top = tree.tops.get(removal.vdev.0 as usize)?;
+    let name = if top.is_removed() { format!("indirect-{}", top.id) } else { top_report(tree, None, top).name };
+    let state = match removal.state {
+        RemovalState::Active => "active",
+        RemovalState::Canceled => "canceled",
+        RemovalState::Finished => "finished",
+    };
+    Some(RemovalReport {
+        name,
+        vdev: u64::from(removal.vdev.0),
+        state: state.to_string(),
+        start_time: removal.start_time as i64,
+        end_time: removal.end_time as i64,
+        to_copy_bytes: removal.to_copy,
+        copied_bytes: removal.copied,
+        mapping_bytes: removal.mapping_bytes,
+    })
 }
 
 /// Report of a sequential rebuild of a top-level vdev that the tree has.
@@ -252,7 +282,7 @@ fn counted(counts: &LeafCounts) -> VdevReport {
 pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevReport {
     let leaves = status.map(|status| status.leaves.as_slice());
     let mut children = Vec::new();
-    for (index, top) in tree.tops.iter().enumerate().filter(|(_, top)| top.kind != TopKind::Hole) {
+    for (index, top) in tree.tops.iter().enumerate().filter(|(_, top)| top.kind != TopKind::Hole && !top.is_removed()) {
         let mut report = top_report(tree, leaves, top);
         if let Some(space) = status.and_then(|status| status.vdev_space.get(index)) {
             report.allocated_bytes = space.allocated;

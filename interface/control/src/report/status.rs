@@ -5,7 +5,7 @@ use crate::pool::{OpenPool, cache_file, compatibility};
 use crate::provider::offload;
 use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
 use crate::report::{pictures, sweeps, vdev_props};
-use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
+use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
 use ondisk::Guid;
 use std::collections::BTreeSet;
 
@@ -27,10 +27,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         let id = status.tree.leaf_by_guid(Guid(guid))?;
         opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
     });
-    let gained = |id: vdev::LeafId| bytes_now(&status.tree.leaf(id).path).and_then(vdev::leaf_asize);
-    if let Some(grown) = status.tree.expanded(None, &gained) {
-        pictures::overlay_growth(&mut vdevs, &status.tree, &grown);
-    }
+    show_growth(&mut vdevs, &status);
+    let checkpoint = open.pool().checkpoint().map(|known| pictures::checkpoint(&mut vdevs, &status.tree, &known));
     vdev_props::show(&mut vdevs, &open.vdev_props());
     vdev_props::show_sitting(&mut vdevs, &status.tree, &|leaf| open.pool().zio().sits_out(leaf));
     let state = if status.suspended { "SUSPENDED".to_string() } else { vdevs.state.clone() };
@@ -39,8 +37,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         Err(error) => (0, Vec::new(), Some(error.to_string())),
     };
     let scan = open.scan_report();
-    let rebuilds: Vec<RebuildReport> =
-        open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(&status.tree, rebuild)).collect();
+    let rebuilds = rebuilds(open, &status.tree);
     let features = open.pool().features();
     let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
     let compatibility = properties.iter().find(|property| property.name == "compatibility").map(|property| &property.value);
@@ -66,9 +63,11 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         message_id,
         only_remarks: has_only_remarks(open, &status, diagnosis.as_ref()),
         scan,
+        checkpoint,
         throttled: throttled(open),
         accelerator: offload::report(open),
         rebuilds,
+        removal: open.pool().removal_status().and_then(|removal| pictures::removal(&status.tree, &removal)),
         error_scrub: open.error_scrub_report(),
         vdevs,
         spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),
@@ -79,6 +78,19 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties,
         properties_unavailable,
         state,
+    }
+}
+
+/// Reports of the sequential rebuilds of a pool.
+fn rebuilds(open: &OpenPool, tree: &vdev::VdevTree) -> Vec<RebuildReport> {
+    open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(tree, rebuild)).collect()
+}
+
+/// Says by how much vdevs could grow, as their devices are now.
+fn show_growth(vdevs: &mut VdevReport, status: &pool::PoolStatus) {
+    let gained = |id: vdev::LeafId| bytes_now(&status.tree.leaf(id).path).and_then(vdev::leaf_asize);
+    if let Some(grown) = status.tree.expanded(None, &gained) {
+        pictures::overlay_growth(vdevs, &status.tree, &grown);
     }
 }
 
@@ -161,8 +173,9 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
             property.value = bytes.map_or(Value::None, Value::Count);
         }
     }
-    let shared = open.pool().shared_space();
+    let (shared, kept) = (open.pool().shared_space(), open.pool().checkpoint().map_or(0, |known| known.bytes()));
     let facts = [
+        ("checkpoint", if kept > 0 { Value::Bytes(kept) } else { Value::None }),
         ("bcloneused", Value::Count(shared.used_bytes)),
         ("bclonesaved", Value::Count(shared.saved_bytes)),
         ("bcloneratio", Value::Ratio(shared.ratio_percent())),

@@ -31,13 +31,16 @@ struct Pending {
 /// Question whether somebody replays the logs of object sets of a kind.
 pub type Knows<'a> = &'a dyn Fn(ObjsetType) -> bool;
 
-/// Vdevs for logs that are not in use: what logs have there is given up (OpenZFS: `SPA_LOG_CLEAR`).
+/// Vdevs for logs that are not in use: what logs have there is given up, and perhaps more (OpenZFS: `SPA_LOG_CLEAR`).
 #[derive(Clone, Debug, Default)]
 pub struct LostLogs {
     /// Vdevs that cannot be read.
     pub unreadable: BTreeSet<VdevId>,
     /// Vdevs among these that nobody knows the space of.
     pub missing: BTreeSet<VdevId>,
+    /// True when logs go that were not claimed: the pool went back to a checkpoint, and their blocks may have been written since (OpenZFS:
+    /// `zil_claim`).
+    pub unclaimed: bool,
 }
 
 /// Intent logs of a pool that is being opened.
@@ -90,6 +93,7 @@ impl IntentLogs {
                 log.blocks.retain(|bp| !lost.missing.contains(&bp.dva(0).vdev));
                 log.is_pending = false;
             }
+            log.is_pending &= !(lost.unclaimed && header.zh_claim_txg == 0);
             if !log.is_pending {
                 logs.empty.push((objset, log));
                 continue;

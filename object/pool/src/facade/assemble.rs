@@ -8,6 +8,10 @@ use crate::open::base::{Base, Runtime};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::rebuild::sync::RebuildStep;
+use crate::removal::condense::CondenseStep;
+use crate::removal::obsolete::WriteObsolete;
+use crate::removal::run::Removals;
+use crate::removal::step::RemovalStep;
 use crate::scans::{self, Resilvers, ScanStep};
 use crate::spa::takeover::ArenaOutcome;
 use crate::spa::{Spa, props};
@@ -15,6 +19,7 @@ use crate::sweep::sync::SweepStep;
 use crate::sync::Syncer;
 use crate::sync::brt::{AddReferences, GiveUpReferences};
 use crate::sync::changes::Changes;
+use crate::sync::checkpoint::{CheckpointControl, CheckpointStep};
 use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncLogs, SyncTasks, WriteHistory};
 use crate::sync::flushing::LogControl;
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
@@ -30,17 +35,21 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, space_log, shared, new_salt, logs, damaged_labels, damaged_uberblocks } = base;
+    let Base { spa, maps, config_object, deferred, logged, space_log, shared, kept, new_salt, logs, damaged_labels, damaged_uberblocks } =
+        base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
     let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
+    let removals = Removals::open(&spa)?;
     let sweeps = crate::sweep::open(&spa);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
-    let shared = Arc::new(Mutex::new(shared));
+    let (shared, kept) = (Arc::new(Mutex::new(shared)), Arc::new(Mutex::new(kept)));
+    let checkpoints = Arc::<CheckpointControl>::default();
     let (dsl, frees_max, log_control) = (&spa.dsl, Arc::<AtomicU64>::default(), Arc::<LogControl>::default());
     let steps = Steps {
         once: vec![
+            Box::new(CheckpointStep { spa: spa.clone(), control: checkpoints.clone(), kept: kept.clone() }),
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
             Box::new(AddReferences { spa: spa.clone(), shared: shared.clone() }),
             Box::new(SettleLogs { dsl: dsl.clone(), logs }),
@@ -48,7 +57,9 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(Datasets(dsl.clone())),
             Box::new(SyncTasks(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
-            Box::new(Frees { dsl: dsl.clone(), most: frees_max.clone() }),
+            Box::new(Frees { dsl: dsl.clone(), services: spa.services.clone(), most: frees_max.clone() }),
+            Box::new(CondenseStep { removals: removals.clone(), spa: spa.clone(), has_taken_over: false }),
+            Box::new(RemovalStep::new(removals.clone(), spa.clone(), tree.clone())),
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
@@ -59,7 +70,8 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
-            Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone() }),
+            Box::new(WriteObsolete { spa: spa.clone(), removals: removals.clone() }),
+            Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone(), kept }),
             Box::new(WriteMos(spa.clone())),
         ],
     };
@@ -74,10 +86,12 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         spa,
         scan,
         rebuilds,
+        removals,
         sweeps,
         zia: Followed::new(runtime.providers.clone()),
         frees_max,
         log_control,
+        checkpoints,
         damaged_labels,
         damaged_uberblocks,
         files: runtime.replay.clone(),

@@ -16,7 +16,9 @@ use crate::open::rewind::{self, Rewound};
 use crate::open::{self, ImportOptions, Rewind};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
+use crate::removal::run::Removals;
 use crate::scans::Resilvers;
+use crate::spa::checkpoint;
 use crate::spa::config::{Host, PoolState};
 use crate::spa::features::HEAD_ERRLOG;
 use crate::spa::props::{PoolProp, is_provider_prop};
@@ -27,10 +29,11 @@ use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
 use crate::sync::changes::Edit;
+use crate::sync::checkpoint::CheckpointControl;
 use crate::sync::flushing::{LogControl, SpaceLogTunables};
 use crate::vdev_ops::VdevOps;
 use crate::vdev_ops::leaves::Leaves;
-use crate::verify::{Reading, SpaceReport, Verifier};
+use crate::verify::{CheckpointReport, Reading, SpaceReport, Verifier};
 use crate::zia::{Awaited, Followed};
 use crate::{FEATURES, PoolError, Support, feature_by_guid, feature_by_name};
 use arc::Cache;
@@ -62,6 +65,7 @@ pub struct Pool {
     scan: Arc<Scan>,
     resilvers: Resilvers,
     rebuilds: Arc<Rebuilds>,
+    removals: Arc<Removals>,
     sweeps: Arc<Sweeps>,
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
@@ -70,6 +74,7 @@ pub struct Pool {
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     frees_max: Arc<AtomicU64>,
     log_control: Arc<LogControl>,
+    checkpoints: Arc<CheckpointControl>,
     damaged_labels: usize,
     damaged_uberblocks: usize,
     /// Replayer of intent logs of file systems.
@@ -89,6 +94,7 @@ impl Drop for Pool {
         self.heartbeat.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         self.spa.txgs.abandon();
     }
@@ -133,6 +139,10 @@ impl Pool {
             let options = &ImportOptions { skip_activity, ..options.clone() };
             let mut pool = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, found, (options, None), runtime))?;
             pool.rewound = returned.as_ref().map(|returned| returned.state.clone());
+            if let (Some(state), Rewind::Checkpoint, false) = (&pool.rewound, options.rewind, options.read_only) {
+                let text = format!("rewound state to txg={}", state.txg);
+                pool.spa.services.log_now("checkpoint rewind", &text, pool.spa.txgs.open_txg());
+            }
             Ok(pool)
         });
         match &result {
@@ -155,6 +165,7 @@ impl Pool {
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.scans.suspended);
+        pool.removals.parameters.suspended.store(u64::from(runtime.removals_suspended), Ordering::Relaxed);
         pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {
@@ -181,6 +192,7 @@ impl Pool {
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
+        pool.removals.spawn();
         pool.sweeps.spawn();
         Ok(pool)
     }
@@ -496,6 +508,16 @@ impl Pool {
         Verifier(&self.spa).verify_blocks(reading)
     }
 
+    /// Holds the state that the pool's checkpoint keeps, opened by itself, against the pool. Neither must change meanwhile.
+    pub fn verify_checkpoint(&self, state: &Pool) -> Result<CheckpointReport, PoolError> {
+        Verifier(&self.spa).verify_checkpoint(&state.spa)
+    }
+
+    /// The uberblock that the checkpoint keeps, as it is in the MOS; None without a checkpoint that can be gone back to.
+    pub fn checkpoint_uberblock(&self) -> Result<Option<ondisk::Uberblock>, PoolError> {
+        checkpoint::read(&self.spa.mos)
+    }
+
     /// Writes everything, marks the pool as exported and closes it. Nobody may use its datasets any more.
     pub fn export(self) -> Result<(), PoolError> {
         self.close(PoolState::Exported)
@@ -516,6 +538,7 @@ impl Pool {
         self.caches.halt();
         self.sweeps.halt();
         self.rebuilds.halt();
+        self.removals.halt();
         self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.

@@ -10,7 +10,7 @@ use crate::outliers::Outliers;
 use crate::spa::config::{PoolFacts, PoolState};
 use crate::spa::vdev_props::VdevProps;
 use crate::vdev_ops::add::{AddSpec, EMPTYING_TXGS};
-use crate::vdev_ops::allocating::allocating;
+use crate::vdev_ops::allocating::{allocating, emptying, leaving};
 use crate::vdev_ops::attach::{How, Running, WantRebuild};
 use crate::vdev_ops::spares::Spare;
 use crate::vdev_ops::spec::LeafSpec;
@@ -40,14 +40,6 @@ impl Pool {
         self.add(AddSpec { spares, ..AddSpec::default() })
     }
 
-    /// Takes a log vdev out of the pool; a hole stays in its place. Other top-level vdevs can't be removed.
-    ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::NoReplicas`] while
-    /// something is in it.
-    pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
-        self.vdevs.remove_top(guid)
-    }
-
     /// Takes a spare that is not in use, or a cache, off its list; `device` gets a label that says so, if it can be written.
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::SpareInUse`], [`PoolError::Target`] for distributed spares.
@@ -55,6 +47,48 @@ impl Pool {
         self.vdevs.remove_aux(guid, device.or_else(|| self.caches.device(guid)))?;
         drop(self.caches.remove(guid));
         Ok(())
+    }
+
+    /// Takes a top-level vdev out of the pool. A log leaves at once, with a hole in its place. What lies on others is copied elsewhere first, from now on and
+    /// across imports, and the vdev leaves when that is done: see [`Pool::removal_status`].
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::LogsWait`], [`PoolError::CheckpointExists`], and
+    /// [`PoolError::NoReplicas`] while something is in a log.
+    pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
+        let tree = self.tree();
+        let Some(top) = tree.tops.iter().find(|top| top.is_concrete() && !top.is_log && top.guid == guid) else {
+            return self.vdevs.remove_top(guid);
+        };
+        self.removals.check(guid)?;
+        let waiting = self.dsl().waiting_logs_on(top.id);
+        if !waiting.is_empty() {
+            return Err(PoolError::LogsWait(waiting));
+        }
+        let was_allocating = !top.nonallocating;
+        if was_allocating {
+            self.vdevs.change_leaves(emptying(guid, false))?;
+        }
+        // Logs begin anew elsewhere, and whatever is allocated there is on disk then.
+        self.dsl().close_logs();
+        let settled = (0..EMPTYING_TXGS).try_for_each(|_| self.sync());
+        let begun = settled.and_then(|()| self.removals.check(guid)).and_then(|()| self.vdevs.change_leaves(leaving(guid)));
+        self.dsl().reopen_logs();
+        if begun.is_err() && was_allocating {
+            self.vdevs.change_tree(emptying(guid, true))?;
+        }
+        begun?;
+        self.removals.spawn();
+        Ok(())
+    }
+
+    /// Ends the removal that runs: the vdev stays. Waits until that is on disk.
+    ///
+    /// # Errors
+    /// [`PoolError::NotRemoving`] when none runs.
+    pub fn remove_cancel(&self) -> Result<(), PoolError> {
+        self.removals.cancel()
     }
 
     /// Gives the pool another guid, `guid` or a random one; labels and uberblock have it with the next txg (OpenZFS:
@@ -150,6 +184,10 @@ impl Pool {
     /// any other the leaves are offline, and may be brought back ([`Pool::online`]), as after a crash before the new pool is there.
     pub fn split(&self, leaves: Vec<Guid>, name: &str, runtime: &Runtime) -> Result<Pool, PoolError> {
         self.spa.check_writeable()?;
+        if self.is_removing() {
+            return Err(PoolError::Target("device removal is in progress"));
+        }
+        self.spa.check_no_checkpoint()?;
         self.leaves.set_leaving(&leaves);
         let half = self.divide(leaves, name, runtime);
         self.leaves.set_leaving(&[]);
@@ -187,7 +225,8 @@ impl Pool {
     fn let_leave(&self, leaves: &[Guid]) -> Result<SplitOff, PoolError> {
         let taken = split::Taken::default();
         self.dsl().close_logs();
-        let left = self.empty_logs().and_then(|()| self.vdevs.change_tree(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
+        let left =
+            self.empty_logs().and_then(|()| self.vdevs.change_leaves(split::leave(self.spa.clone(), leaves.to_vec(), taken.clone())));
         self.dsl().reopen_logs();
         left?;
         // Writes that began while the leaves were in use end with their txgs.
@@ -232,6 +271,22 @@ impl Pool {
         }
     }
 
+    /// Looks for cache devices elsewhere that are not open and not at their places: `find` gives the path at which one is. Waits until it is written
+    /// down.
+    ///
+    /// Errors: those of a pool that cannot be written.
+    pub fn move_caches(&self, is_there: &dyn Fn(Guid, &str) -> bool, find: &dyn Fn(Guid) -> Option<String>) -> Result<(), PoolError> {
+        for entry in self.vdevs.caches() {
+            if !self.caches.state(entry.guid).is_usable()
+                && !is_there(entry.guid, &entry.path)
+                && let Some(path) = find(entry.guid)
+            {
+                self.vdevs.set_cache_path(entry.guid, &path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// True when the pool has a cache device of this guid.
     fn has_cache(&self, guid: Guid) -> bool {
         self.vdevs.caches().iter().any(|entry| entry.guid == guid)
@@ -250,14 +305,24 @@ impl Pool {
     /// Takes a leaf or a cache device offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
     /// suspended.
     ///
-    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it, [`PoolError::CheckpointExists`] for a
+    /// log device that a checkpoint has blocks on.
     pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
         if !self.has_cache(leaf) {
+            self.check_log_of_checkpoint(leaf)?;
             return self.leaves.offline(leaf, temporary);
         }
         self.spa.check_writeable()?;
         self.caches.set_aside(leaf, LeafState::Offline);
         if temporary { Ok(()) } else { self.vdevs.set_cache_offline(leaf, true) }
+    }
+
+    /// Refuses to take a log device out of use that a checkpoint has blocks on (OpenZFS: `vdev_offline_locked`).
+    fn check_log_of_checkpoint(&self, leaf: Guid) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let top = tree.leaf_by_guid(leaf).and_then(|id| tree.top(tree.leaf(id).top));
+        let is_needed = top.is_some_and(|top| top.is_log && self.spa.services.checkpoint.bytes_on(top.id) != 0);
+        if is_needed { Err(PoolError::CheckpointExists) } else { Ok(()) }
     }
 
     /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead. A cache device is until it is
@@ -406,7 +471,8 @@ impl Pool {
     /// [`PoolError::NoSuchDevice`] for what is no top-level vdev, [`PoolError::Target`] for logs and for the last vdev that takes blocks.
     pub fn set_allocating(&self, top: Guid, is_on: bool) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
-        self.vdevs.change_tree(allocating(top, is_on))
+        self.vdevs.change_tree(allocating(top, is_on))?;
+        self.spa.note_allocating(top, is_on)
     }
 
     /// Devices beside their siblings.

@@ -1,9 +1,12 @@
-//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, sweeps.
+//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, sweeps.
 
 use super::Pool;
 use crate::rebuild::{RebuildParameters, RebuildStatus};
+use crate::removal::run::{RemovalParameters, RemovalStatus};
+use crate::spa::checkpoint::CheckpointStatus;
 use crate::spa::multihost::{BeatRecord, MultihostTunables};
 use crate::sweep::{SweepAction, SweepKind, SweepParameters, SweepStatus};
+use crate::sync::checkpoint::Wish;
 use crate::{PoolError, heartbeat};
 use kstat::Records;
 use ondisk::{Guid, Txg};
@@ -150,6 +153,35 @@ impl Pool {
         self.rebuilds.run(Some(parts));
         Ok(())
     }
+    /// Keeps the state that the pool has now, so that an import can go back to it ([`crate::Rewind::Checkpoint`]): blocks of it stay allocated when they
+    /// are freed. Waits until it is on disk (OpenZFS: `spa_checkpoint`).
+    ///
+    /// # Errors
+    /// [`PoolError::CheckpointExists`], [`PoolError::DiscardingCheckpoint`]; [`PoolError::NeedsFeature`] without the feature `zpool_checkpoint`, and
+    /// [`PoolError::VdevTooBig`] without `spacemap_v2`, of a vdev that is too large; [`PoolError::Target`] while a vdev is removed.
+    pub fn make_checkpoint(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
+        // All that was done so far is of it.
+        self.sync()?;
+        self.checkpoints.submit(&self.spa.txgs, Wish::Make)
+    }
+    /// Gives the checkpoint up, and waits until that is on disk; the txgs that follow free its space (OpenZFS: `spa_checkpoint_discard`).
+    ///
+    /// # Errors
+    /// [`PoolError::NoCheckpoint`], [`PoolError::DiscardingCheckpoint`].
+    pub fn discard_checkpoint(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.checkpoints.submit(&self.spa.txgs, Wish::Discard)
+    }
+    /// The checkpoint, or the one that is being discarded.
+    pub fn checkpoint(&self) -> Option<CheckpointStatus> {
+        self.spa.services.checkpoint.status()
+    }
+    /// Has a txg look at so many bytes of the checkpoint's space maps while it is discarded (OpenZFS: `zfs_spa_discard_memory_limit`).
+    pub fn limit_discard(&self, bytes: u64) {
+        self.checkpoints.limit_discard(bytes);
+    }
     /// Writes a heartbeat of a pool whose property `multihost` is on, and says after how many nanoseconds the next one is due; by itself where there
     /// are threads. Suspends the pool when heartbeats have failed for too long.
     pub fn beat(&self) -> u64 {
@@ -206,6 +238,38 @@ impl Pool {
     pub fn autotrim_drive(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.sweeps.auto_pass();
+        Ok(())
+    }
+    /// The last or current removal; None of a pool that never had one.
+    pub fn removal_status(&self) -> Option<RemovalStatus> {
+        self.removals.status()
+    }
+    /// Bytes of memory that where the contents of a top-level vdev are would take, were it removed, about.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSuchDevice`].
+    pub fn removal_memory(&self, guid: Guid) -> Result<u64, PoolError> {
+        self.removals.memory_estimate(guid)
+    }
+    /// True while a vdev is being removed.
+    pub fn is_removing(&self) -> bool {
+        self.removals.is_active()
+    }
+    /// The knobs of removals.
+    pub fn removal_parameters(&self) -> &RemovalParameters {
+        &self.removals.parameters
+    }
+    /// Waits until nothing is removed any more. Does the work where there is no thread for it.
+    pub fn removal_wait(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.removals.run(None);
+        self.removals.wait();
+        Ok(())
+    }
+    /// Does a part of the work on this thread: that of so many txgs.
+    pub fn removal_drive_part(&self, txgs: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.removals.run(Some(txgs));
         Ok(())
     }
 }

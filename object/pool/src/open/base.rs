@@ -3,6 +3,7 @@
 use crate::spa::Spa;
 use crate::spa::multihost::MultihostTunables;
 use crate::sync::brt::SharedBlocks;
+use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
@@ -61,6 +62,8 @@ pub struct Runtime {
     /// Pools with the feature `log_spacemap` write log space maps, and new ones get it; else logs that are found are folded back into the metaslabs'
     /// own maps.
     pub log_space_maps: bool,
+    /// True to let no removal of a vdev make progress, from the beginning ([`RemovalParameters`](crate::RemovalParameters)).
+    pub removals_suspended: bool,
 }
 
 impl Runtime {
@@ -84,6 +87,7 @@ impl Runtime {
             load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,
+            removals_suspended: false,
         }
     }
 }
@@ -106,6 +110,8 @@ pub(crate) struct Base {
     pub space_log: Option<SpaceLog>,
     /// Tables of shared blocks.
     pub shared: SharedBlocks,
+    /// Space maps of a checkpoint.
+    pub kept: KeptMaps,
     /// Salt that the pool is to get.
     pub new_salt: Option<Arc<Salt>>,
     /// Intent logs: those claimed, and those with nothing in them, to be given up with the first txg.

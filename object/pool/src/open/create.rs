@@ -6,6 +6,7 @@ use crate::label::{Device, flush_all, init_writes, write_all};
 use crate::spa::Spa;
 use crate::spa::adapter::PoolIo;
 use crate::spa::aux_devices::AuxDevices;
+use crate::spa::checkpoint::Checkpoint;
 use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, is_written};
 use crate::spa::features::{DIRECTORY, DRAID, Features};
 use crate::spa::history::History;
@@ -15,6 +16,7 @@ use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::sync::brt::SharedBlocks;
+use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::FEATURE as LOG_SPACEMAP;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
@@ -133,6 +135,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     io.set_view(config.view(&services));
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
     let space_log = runtime.log_space_maps.then(|| SpaceLog::new(&objset));
+    let kept = KeptMaps::new(&objset);
     Ok(Base {
         spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,
@@ -141,6 +144,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         logged: None,
         space_log,
         shared: SharedBlocks::default(),
+        kept,
         new_salt: None,
         logs: IntentLogs::default(),
         damaged_labels: 0,
@@ -244,6 +248,7 @@ fn create_services(
         history: Arc::new(history),
         allocator: allocator.clone(),
         brt: io.brt().clone(),
+        checkpoint: Checkpoint::default(),
         writeable: true,
         events: runtime.events.clone(),
         scan_is_resilver: Default::default(),

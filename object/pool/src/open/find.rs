@@ -3,6 +3,7 @@
 
 use crate::PoolError;
 use crate::label::{Device, DeviceLabels, KnownRings, any_names, forget_labels, read_labels};
+use crate::removal::objects::DEVICE_REMOVAL;
 use crate::spa::config::{PoolFacts, PoolState, VERSION_WRITTEN_MIN};
 use exec::Exec;
 use nvlist::NvList;
@@ -160,6 +161,11 @@ impl FoundPool {
         let members = leaves.iter().map(member).collect();
         let holes = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
         FoundPool { members, left: Vec::new(), vdev_children: tree.tops.len() as u64, holes, holes_txg: ub.txg(), best: Some(ub), facts }
+    }
+
+    /// True when vdevs were removed from the pool, or one is being removed: labels tell nothing of those that are gone, which look as if they were missing.
+    pub fn has_removed_vdevs(&self) -> bool {
+        self.facts.mos_features.iter().any(|guid| guid == DEVICE_REMOVAL)
     }
 
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.

@@ -12,6 +12,7 @@ mod space;
 use crate::label::Device;
 use crate::spa::adapter::PoolIo;
 use crate::spa::aux_devices::AuxDevices;
+use crate::spa::checkpoint::{self, Checkpoint, CheckpointStatus};
 use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, VERSION_BEFORE_FEATURES, VERSION_WRITTEN_MIN};
 use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
@@ -22,10 +23,11 @@ use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
 use crate::sync::brt::SharedBlocks;
+use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap;
 use crate::sync::space_log::SpaceLog;
 use crate::sync::spacemap::SpaceMaps;
-use crate::{PoolError, Support, feature_by_guid};
+use crate::{PoolError, Support, feature_by_guid, removal};
 use arc::Cache;
 use base::{Base, Runtime};
 use dmu::{Objset, ObjsetProps, TxgManager};
@@ -33,6 +35,7 @@ use dsl::{DslPool, IntentLogs, LostLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use find::{FoundPool, find_pools};
 use metaslab::Allocator;
+use nvlist::NvList;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -61,6 +64,8 @@ pub enum Rewind {
     Any,
     /// To the newest state of this transaction group or one before it, whatever newer ones there are (`-T`).
     To(Txg),
+    /// To the state that a checkpoint keeps (`--rewind-to-checkpoint`).
+    Checkpoint,
 }
 
 /// Pool to import, and options of the import.
@@ -188,12 +193,13 @@ fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
     if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
 }
 
-/// The log vdevs that cannot be read: by the user's wish, or nobody would be here.
-fn lost_logs(tree: &VdevTree) -> LostLogs {
+/// What of intent logs is given up: the log vdevs that cannot be read, by the user's wish, or nobody would be here; and what was not claimed when the
+/// pool goes on from a checkpoint.
+fn lost_logs(tree: &VdevTree, ub: &Uberblock) -> LostLogs {
     let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || tree.lost_slots(top) > top.parity());
     let lost: Vec<_> = tree.tops.iter().filter(is_lost).collect();
     let missing = lost.iter().filter(|top| !top.is_concrete()).map(|top| top.id).collect();
-    LostLogs { unreadable: lost.iter().map(|top| top.id).collect(), missing }
+    LostLogs { unreadable: lost.iter().map(|top| top.id).collect(), missing, unclaimed: ub.ub_checkpoint_txg != 0 }
 }
 
 /// Refuses a pool that another host may have open.
@@ -241,7 +247,33 @@ impl Start {
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
         let salt = StoredSalt::read(mos.objset())?;
-        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt })
+        let mut start = Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt };
+        start.find_removed()?;
+        Ok(start)
+    }
+
+    /// Finds out where the contents of removed vdevs are, of which no label tells: blocks of the MOS may lie there, too.
+    fn find_removed(&mut self) -> Result<(), PoolError> {
+        let mos = self.objset().clone();
+        let Some(state) = removal::read_state(&mos)? else { return Ok(()) };
+        let (object, list) = self.stored_config()?;
+        let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let mut tree = self.tree.clone();
+        for (top, known) in tree.tops.iter_mut().zip(VdevTree::from_config(root)?.tops) {
+            (top.is_leaving, top.objects) = (known.is_leaving, known.objects);
+            if known.is_removed() {
+                *top = known;
+            }
+        }
+        removal::load(&mos, &state, &mut tree, &mut |tree| self.io.set_view(self.view(tree)))?;
+        self.tree = tree;
+        Ok(())
+    }
+
+    /// The configuration as the MOS has it, and its object.
+    fn stored_config(&self) -> Result<(ObjectId, NvList), PoolError> {
+        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
+        Ok((object, read_packed(self.objset(), object)?))
     }
 
     pub fn objset(&self) -> &Arc<Objset> {
@@ -250,11 +282,14 @@ impl Start {
 
     /// Replaces the labels' view of the vdevs by the MOS's (OpenZFS: `spa_ld_trusted_config`); gives the config object.
     pub fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
-        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
-        let list = read_packed(self.objset(), object)?;
+        let (object, list) = self.stored_config()?;
         let facts = PoolFacts::from_config(&list).ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let mut tree = VdevTree::from_config(root)?;
+        tree.take_mappings(&self.tree);
+        if tree.tops.iter().any(|top| top.is_removed() && top.mapping.is_none()) {
+            return Err(PoolError::Corrupt("a removed vdev whose contents are nowhere"));
+        }
         found.mark_missing(&mut tree);
         let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
         missing.for_each(|leaf| tracing::warn!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
@@ -317,6 +352,7 @@ impl Start {
             features: features.clone(),
             allocator: zio.view().allocator,
             brt: self.io.brt().clone(),
+            checkpoint: Checkpoint::default(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
             scan_is_resilver: Default::default(),
@@ -333,7 +369,7 @@ impl Start {
         let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
         let root = ub.ub_rootbp.birth();
-        dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree)).map(drop).map_err(PoolError::IntentLogs)
+        dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree, ub)).map(drop).map_err(PoolError::IntentLogs)
     }
 
     /// Loads space and datasets.
@@ -346,6 +382,7 @@ impl Start {
         space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree)?;
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        let kept = load_checkpoint(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
@@ -356,7 +393,10 @@ impl Start {
         let root = opened.ub.ub_rootbp.birth();
         let mut logs = match options.read_only {
             true => IntentLogs::default(),
-            false => dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree)).map_err(PoolError::IntentLogs)?,
+            false => {
+                let lost = lost_logs(&self.tree, &opened.ub);
+                dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost).map_err(PoolError::IntentLogs)?
+            }
         };
         if logs.have_losses() && !options.missing_log {
             check_logs(&self.tree)?;
@@ -392,11 +432,29 @@ impl Start {
             logged,
             space_log,
             shared,
+            kept,
             new_salt,
             logs,
             damaged_labels: found.damaged_labels(),
             damaged_uberblocks: found.damaged_uberblocks(),
         })
+    }
+}
+
+/// Finds out whether the pool has a checkpoint, and what was freed of it since. Who only reads can do without.
+fn load_checkpoint(mos: &Arc<Objset>, tree: &VdevTree, services: &Services) -> Result<KeptMaps, PoolError> {
+    let found = checkpoint::load(mos, &services.features).and_then(|known| match known {
+        Some(known) => Ok(Some((known, KeptMaps::open(mos, tree)?))),
+        None => Ok(None),
+    });
+    match found {
+        Ok(Some(((status, txg), kept))) => {
+            services.checkpoint.set(Some(CheckpointStatus { vdev_bytes: kept.bytes(), ..status }));
+            services.allocator.set_checkpoint(txg);
+            Ok(kept)
+        }
+        Err(error) if services.writeable => Err(error),
+        Ok(None) | Err(_) => Ok(KeptMaps::new(mos)),
     }
 }
 

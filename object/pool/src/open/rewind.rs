@@ -1,5 +1,5 @@
 //! Going back to an older state of a pool whose newest one cannot be opened, or is not wanted (OpenZFS: `spa_load_best`, `spa_load_retry`,
-//! `spa_load_verify`).
+//! `spa_load_verify`), or to the one that a checkpoint keeps (`spa_ld_checkpoint_rewind`).
 //!
 //! A state is taken only when it opened once, read-only, and, where the pool is to be written, its space maps agree with its blocks and all of its
 //! metadata can be read, unless `LoadVerify` says otherwise; contents that are damaged are only counted. Then its root is written to every ring as
@@ -10,9 +10,10 @@
 use super::activity::{newest, nobody};
 use super::base::{Base, Runtime};
 use super::find::{FoundPool, Member};
-use super::{ImportOptions, Rewind, check_dedup, check_host, check_version, read};
+use super::{ImportOptions, Rewind, Start, check_dedup, check_host, check_label_features, check_version, read};
 use crate::PoolError;
 use crate::label::{ConfigBlock, Device, LabelWrite, flush_all, forgetting_writes, uberblock_writes, write_all};
+use crate::spa::checkpoint;
 use crate::verify::{Reading, Verifier};
 use dsl::DslPool;
 use exec::Exec;
@@ -73,7 +74,8 @@ impl FoundPool {
     fn states(&self, rewind: Rewind) -> Vec<Uberblock> {
         let newest = self.best.as_ref().map_or(0, |ub| ub.ub_txg);
         let is_within = |ub: &&Uberblock| match rewind {
-            Rewind::Never => ub.ub_txg == newest,
+            // What a checkpoint keeps is in no ring.
+            Rewind::Never | Rewind::Checkpoint => ub.ub_txg == newest,
             Rewind::Recent => ub.ub_txg >= newest.saturating_sub(DEFERRED_TXGS),
             Rewind::Any => true,
             Rewind::To(txg) => ub.ub_txg <= txg.0,
@@ -274,6 +276,29 @@ fn may_be_gone_before(error: &PoolError) -> bool {
     )
 }
 
+/// Chooses the state that a checkpoint keeps. It was kept as it is, and is not verified (OpenZFS: `spa_ld_checkpoint_rewind`); the newest state need
+/// not be one that could be written.
+///
+/// # Errors
+/// [`PoolError::NoCheckpoint`]; those of opening the pool in its newest state or in that one; [`PoolError::Active`] and [`PoolError::Io`] as [`go_back`].
+fn to_checkpoint(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Returned, PoolError> {
+    let mut trial = Trial::new(exec, found, options, runtime)?;
+    trial.runtime.load_verify.metadata = false;
+    let newest = found.best.as_ref().ok_or(PoolError::NoUberblock)?;
+    check_version(newest.ub_version, true)?;
+    check_label_features(found)?;
+    let start = Start::new(exec, found, (&trial.runtime, 0), newest)?;
+    let state = checkpoint::read(start.objset())?.ok_or(PoolError::NoCheckpoint)?;
+    let at = found.at(found.continued(&state));
+    let base = trial.open(&at)?;
+    trial.check((&state, &at), &base)?;
+    if !options.read_only {
+        trial.make_sure()?;
+        commit(exec, (found, &at), &base, &state)?;
+    }
+    Ok(Returned { found: at, state: found.described(&state, 0) })
+}
+
 /// Chooses the state that an import with these options takes. None: the newest one, or nothing but it may be taken. Of another one the devices
 /// say, from then on, that it is the pool's, unless they are only to be read.
 ///
@@ -283,6 +308,9 @@ fn may_be_gone_before(error: &PoolError) -> bool {
 pub(crate) fn go_back(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Option<Returned>, PoolError> {
     if options.rewind == Rewind::Never {
         return Ok(None);
+    }
+    if options.rewind == Rewind::Checkpoint {
+        return to_checkpoint(exec, found, options, runtime).map(Some);
     }
     let trial = Trial::new(exec, found, options, runtime)?;
     let mut first = None;

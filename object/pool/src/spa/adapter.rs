@@ -2,6 +2,7 @@
 //!
 //! It holds the only state that a block write depends on besides its request: the sync pass.
 
+use super::ahead::Ahead;
 use super::brt::Brt;
 use abd::{Abd, AbdPart};
 use arc::Cache;
@@ -56,6 +57,8 @@ pub(crate) struct PoolIo {
     pass: AtomicU32,
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
+    /// Frees that wait for the sync of their txg.
+    ahead: Ahead,
     lost: Arc<LostBlocks>,
     brt: Arc<Brt>,
     /// Failures of the sync that runs.
@@ -79,6 +82,7 @@ impl PoolIo {
             pass: AtomicU32::new(1),
             tree: RwLock::new(tree),
             frees: Arc::default(),
+            ahead: Ahead::default(),
             lost: Arc::default(),
             brt: Arc::default(),
             failed: Arc::default(),
@@ -108,7 +112,13 @@ impl PoolIo {
     /// Frees a block that nobody shares (any more).
     pub fn free_unshared(&self, txg: Txg, bp: &BlockPtr) {
         self.frees.freed(txg, bp);
-        self.cache.free(txg, bp);
+        if !self.ahead.takes(txg, bp) {
+            self.cache.free(txg, bp);
+        }
+    }
+    /// Begins the sync of a txg: frees what was freed in it before it is known which blocks a checkpoint has.
+    pub fn free_ahead(&self, txg: Txg) {
+        self.ahead.begin(txg).iter().for_each(|bp| self.cache.free(txg, bp));
     }
     /// Error of the block that a sync failed on; forgets it.
     pub fn take_failed(&self) -> Option<ZioError> {

@@ -2,9 +2,11 @@
 //! properties and history have files of their own; who changes vdevs, syncs, or reads everything is above, and not known here.
 
 pub(crate) mod adapter;
+mod ahead;
 pub(crate) mod aux_devices;
 pub(crate) mod bootfs;
 pub(crate) mod brt;
+pub(crate) mod checkpoint;
 pub(crate) mod config;
 pub(crate) mod feature_table;
 pub(crate) mod features;
@@ -79,6 +81,11 @@ impl Spa {
     /// Refuses what a pool that was imported read-only cannot do.
     pub fn check_writeable(&self) -> Result<(), PoolError> {
         if self.services.writeable { Ok(()) } else { Err(PoolError::ReadOnly) }
+    }
+
+    /// Refuses what would change the vdevs that a checkpoint has.
+    pub fn check_no_checkpoint(&self) -> Result<(), PoolError> {
+        self.services.checkpoint.check_none()
     }
 
     /// Gives the configuration that the caller changed to the pipeline.

@@ -2,6 +2,7 @@
 
 use super::bootfs;
 use super::brt::Brt;
+use super::checkpoint::Checkpoint;
 use super::features::{Features, HEAD_ERRLOG};
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
@@ -12,7 +13,7 @@ use exec::{Exec, Mutex, RwLock};
 use kstat::{Event, EventSink};
 use metaslab::{Allocator, ClassSpace};
 use nvlist::NvList;
-use ondisk::{Compression, ObjsetId, Txg};
+use ondisk::{Compression, ObjsetId, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vdev::Leaf;
@@ -34,6 +35,8 @@ pub(crate) struct Services {
     pub allocator: Arc<Allocator>,
     /// References of shared blocks.
     pub brt: Arc<Brt>,
+    /// The checkpoint, if there is one.
+    pub checkpoint: Checkpoint,
     pub writeable: bool,
     /// Receiver of events about vdevs.
     pub events: Arc<dyn EventSink>,
@@ -68,6 +71,26 @@ impl Services {
         record.add("history internal str", text).add("internal_name", name).add("history txg", txg.0);
         record.add("history time", self.exec.wall_clock().0 as u64);
         self.history.log(record);
+    }
+}
+
+impl Services {
+    /// Bytes, as datasets count them, that are allocated for the sake of a checkpoint, where datasets could have them.
+    fn checkpoint_bytes(&self) -> u64 {
+        let Some(known) = self.checkpoint.status() else { return 0 };
+        let tree = self.zio.view().tree;
+        let dsize = |(vdev, bytes): (&VdevId, &u64)| tree.top(*vdev).filter(|top| !top.is_log).map_or(0, |top| top.dsize(*bytes));
+        known.vdev_bytes.iter().map(dsize).sum()
+    }
+
+    /// True when destroyed datasets are to keep their blocks: while there is a checkpoint freeing them takes space and gives none, and there is next
+    /// to none left (OpenZFS: `spa_suspend_async_destroy`).
+    pub fn suspends_frees(&self, used_bytes: u64) -> bool {
+        if !self.checkpoint.exists() {
+            return false;
+        }
+        let PoolSpace { usable_bytes, slop_bytes, deferred_bytes } = self.space();
+        usable_bytes.saturating_sub(slop_bytes / 4).saturating_sub(deferred_bytes) <= used_bytes
     }
 }
 
@@ -149,7 +172,8 @@ impl PoolServices for Services {
         let class = self.allocator.class_space();
         // Datasets count a shared block as often as they refer to it, and what lies on vdevs for some blocks only (OpenZFS: `spa_update_dspace`).
         let elsewhere = class.deflated_elsewhere.saturating_add(self.brt.space().saved_bytes);
-        let usable_bytes = class.deflated_capacity.saturating_add(elsewhere);
+        // What a checkpoint keeps is nobody's, and no room (OpenZFS: `dsl_pool_adjustedsize`).
+        let usable_bytes = class.deflated_capacity.saturating_add(elsewhere).saturating_sub(self.checkpoint_bytes());
         PoolSpace { usable_bytes, slop_bytes: slop(&class), deferred_bytes: class.deferred }
     }
     fn worst_dsize(&self, block_bytes: u64) -> u64 {

@@ -18,6 +18,9 @@ const NUMBERS: [&str; 6] = ["checksum_n", "checksum_t", "io_n", "io_t", "slow_io
 const COMMENT: &str = "comment";
 /// Name of the switch that lets slow children of a top-level vdev sit out.
 pub(crate) const AUTOSIT: &str = "autosit";
+/// Name of the switch by which new blocks lie on a top-level vdev. What counts is the tree; this says what somebody wished (OpenZFS:
+/// `vdev_prop_allocating_off`).
+pub(crate) const ALLOCATING: &str = "allocating";
 
 /// Properties that are set, by vdev and name. Numbers are decimal, and `none` for one that is set to be none; switches are there when they are `on`.
 pub type VdevProps = BTreeMap<Guid, BTreeMap<String, String>>;
@@ -96,6 +99,20 @@ impl Spa {
             }
         }
         Ok(all)
+    }
+
+    /// Notes somebody's wish whether new blocks lie on a top-level vdev, where OpenZFS looks for it. One without a place for properties has none.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn note_allocating(&self, guid: Guid, is_on: bool) -> Result<(), PoolError> {
+        let object = self.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid).map_or(ObjectId(0), |top| top.zap);
+        if object.0 == 0 {
+            return Ok(());
+        }
+        let (mos, value) = (self.mos.clone(), zap::Value::U64(vec![u64::from(is_on)]));
+        let set = move |_: &Arc<DslPool>, (), tx: &dmu::Tx| props::put(&mos, object, (ALLOCATING, &value), tx).map_err(dsl_error);
+        Ok(self.dsl.sync_task(|_, _| Ok(()), set)?)
     }
 
     /// Sets a property of a vdev and waits until it is on disk; an empty text removes it.

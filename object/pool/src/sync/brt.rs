@@ -107,7 +107,8 @@ impl SharedBlocks {
     /// order are not read: OpenZFS does not say how entries lie in them.
     pub fn load(mos: &Arc<Objset>, tree: &VdevTree, services: &Services) -> Result<SharedBlocks, PoolError> {
         let mut shared = SharedBlocks::default();
-        for top in tree.tops.iter().filter(|top| top.is_concrete()) {
+        // Blocks on vdevs that were removed are shared as before.
+        for top in tree.tops.iter().filter(|top| top.is_concrete() || top.is_removed()) {
             let Some((object, phys)) = stored(mos, top.id)? else { continue };
             let damaged = || PoolError::Object(object, DAMAGED);
             if phys.bvp_byteorder != 0 {
@@ -226,7 +227,7 @@ impl Table {
     fn count(&mut self, spa: &Spa, place: Place, is_new: bool) -> Result<(), PoolError> {
         let tree = spa.tree();
         let range_bytes = self.phys.bvp_rangesize;
-        let most = tree.top(place.vdev).map_or(0, |top| counters_of(top, range_bytes));
+        let most = tree.addressed(place.vdev).map_or(0, |top| counters_of(top, range_bytes));
         let index = spa.services.brt.with_ranges(place.vdev, range_bytes, |ranges| {
             if (ranges.counters.len() as u64) < most {
                 // The vdev is new here, or grew.

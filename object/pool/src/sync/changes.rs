@@ -48,6 +48,15 @@ pub(super) struct Change {
 /// A device that left, the label that says so, and the pool's uberblock as of then, if it had a part in the pool's data.
 pub(crate) type Detached = (Device, NvList, Option<Uberblock>);
 
+/// Waits for the sync that brings an outcome.
+pub(super) fn wait_for(outcome: &Outcome, txgs: &TxgManager) -> Result<(), PoolError> {
+    while outcome.lock().is_none() {
+        txgs.wait_synced(txgs.open_txg())?;
+    }
+    let result = outcome.lock().take();
+    result.unwrap_or(Ok(()))
+}
+
 /// The changes that wait for the next sync.
 #[derive(Default)]
 pub(crate) struct Changes(Mutex<Vec<Change>>);
@@ -55,12 +64,7 @@ pub(crate) struct Changes(Mutex<Vec<Change>>);
 impl Changes {
     /// Has `edit` done with the next txg and waits for it.
     pub fn submit(&self, txgs: &TxgManager, edit: Edit) -> Result<(), PoolError> {
-        let outcome = self.queue(edit);
-        while outcome.lock().is_none() {
-            txgs.wait_synced(txgs.open_txg())?;
-        }
-        let result = outcome.lock().take();
-        result.unwrap_or(Ok(()))
+        wait_for(&self.queue(edit), txgs)
     }
 
     /// Has `edit` done with the next txg, whoever waits for that.

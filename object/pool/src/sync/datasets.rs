@@ -71,6 +71,7 @@ impl SyncStep for SyncTasks {
 /// Frees blocks of destroyed datasets.
 pub(crate) struct Frees {
     pub dsl: Arc<DslPool>,
+    pub services: Arc<Services>,
     /// Most blocks freed in one txg; 0 until somebody says how many.
     pub most: Arc<AtomicU64>,
 }
@@ -84,6 +85,9 @@ impl SyncStep for Frees {
         WaitsFor::Devices
     }
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        if self.services.suspends_frees(self.dsl.used_bytes()) {
+            return Ok(());
+        }
         let most = match self.most.load(Ordering::Relaxed) {
             0 => FREES_MAX,
             blocks => blocks,

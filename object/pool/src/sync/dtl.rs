@@ -93,6 +93,13 @@ pub(crate) fn resilver_began(tree: &mut VdevTree, through: Txg) {
     }
 }
 
+/// Notes that a resilver ended which brought nobody everything; true when leaves took part in it.
+pub(crate) fn resilver_ended(tree: &mut VdevTree) -> bool {
+    let any = tree.leaves.iter().any(|leaf| leaf.resilver_txg.0 != 0);
+    tree.leaves.iter_mut().for_each(|leaf| leaf.resilver_txg = Txg(0));
+    any
+}
+
 /// No leaf waits for another resilver any more: one begins for all that lack something, or is about to; true when one waited.
 pub(crate) fn clear_deferred(tree: &mut VdevTree) -> bool {
     let any = tree.leaves.iter().any(|leaf| leaf.resilver_deferred);

@@ -6,10 +6,12 @@
 
 pub(crate) mod brt;
 pub(crate) mod changes;
+pub(crate) mod checkpoint;
 pub(crate) mod datasets;
 mod dtl;
 pub(crate) mod failure;
 pub(crate) mod flushing;
+pub(crate) mod kept;
 pub(crate) mod log_spacemap;
 pub(crate) mod mos;
 pub(crate) mod space_log;

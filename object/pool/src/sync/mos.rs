@@ -3,6 +3,7 @@
 
 use super::dtl;
 use super::flushing::LogControl;
+use super::kept::KeptMaps;
 use super::log_spacemap::{self, LoggedChanges};
 use super::space_log::SpaceLog;
 use super::spacemap::AppendContext;
@@ -13,6 +14,7 @@ use crate::spa::Spa;
 use crate::spa::mos_objects::{process_deferred_frees, write_packed};
 use crate::spa::news::ScanNews;
 use crate::spa::salt;
+use exec::Mutex;
 use kernels::checksum::Salt;
 use metaslab::Delta;
 use ondisk::ObjectId;
@@ -86,7 +88,12 @@ impl SyncStep for DirtyTimeLogs {
         if news.resilver_began.is_some() || news.outcome.is_some() {
             dirty |= dtl::clear_deferred(&mut tree);
         }
-        if let Some(outcome) = &news.outcome {
+        let is_kept = spa.check_no_checkpoint().is_err();
+        if news.outcome.is_some() && is_kept {
+            // Nobody read what only the checkpoint has: leaves may lack it still (OpenZFS: `dsl_scan_done`).
+            dirty |= dtl::resilver_ended(&mut tree);
+        }
+        if let Some(outcome) = news.outcome.as_ref().filter(|_| !is_kept) {
             // A leaf that refused writes may have refused the scrub's repairs; one that came back late missed a resilver's.
             let refused = |leaf: &Leaf| spa.zio().leaf_stats_of(leaf.guid).counts().errors[IoKind::Write as usize] > 0;
             let whole = |leaf: &Leaf| match outcome.function {
@@ -146,6 +153,8 @@ pub(crate) struct WriteSpace {
     /// The logs of a pool that writes them, once it has the feature.
     pub log: Option<SpaceLog>,
     pub control: Arc<LogControl>,
+    /// The maps of a checkpoint.
+    pub kept: Arc<Mutex<KeptMaps>>,
 }
 
 impl SyncStep for WriteSpace {
@@ -170,11 +179,24 @@ impl SyncStep for WriteSpace {
         for delta in &direct {
             at.maps.append(delta, &context)?;
         }
+        write_kept(&self.spa, &self.kept, &tree, &context)?;
         match log {
             Some(log) => log.log(&logged, at.maps, &tree, &context),
             None => Ok(()),
         }
     }
+}
+
+/// Writes down which of the blocks that were freed a checkpoint keeps.
+fn write_kept(spa: &Spa, kept: &Mutex<KeptMaps>, tree: &VdevTree, context: &AppendContext<'_>) -> Result<(), PoolError> {
+    let fresh = context.allocator.take_kept();
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let mut kept = kept.lock();
+    kept.append(&fresh, tree, context)?;
+    kept.bytes().into_iter().for_each(|(vdev, bytes)| spa.services.checkpoint.set_bytes(vdev, bytes));
+    Ok(())
 }
 
 /// Writes the MOS when something of the txg is dirty in it.

@@ -29,6 +29,12 @@ const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 /// Feature of entries of two words, which name vdevs.
 pub(crate) const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 
+/// Bytes of a word of a map.
+const WORD_BYTES: u64 = 8;
+
+/// Entry of a map: the bytes that it has, and the run that it is, if any.
+type SizedEntry = (u64, Option<SpaceMapRun>);
+
 /// Most allocations that a reader of a map keeps in mind.
 const TRAIL_MAX: usize = 1 << 14;
 
@@ -41,8 +47,8 @@ pub(crate) struct Contents {
     pub trail: VecDeque<Range<u64>>,
 }
 
-/// One metaslab's map.
-struct Map {
+/// Map of one metaslab, or of other ranges of a vdev: what a checkpoint keeps there, or what of it nobody needs.
+pub(crate) struct Map {
     object: Arc<Dnode>,
     phys: SpaceMapPhys,
     block_bytes: usize,
@@ -86,10 +92,7 @@ impl SpaceMaps {
     pub fn destroy(&mut self, vdev: VdevId, features: &Features, tx: &Tx) -> Result<(), PoolError> {
         let maps = &mut self.vdevs[vdev.0 as usize];
         for map in std::mem::take(&mut maps.maps).into_iter().flatten() {
-            if map.histogram {
-                features.add(HISTOGRAM, -1, tx)?;
-            }
-            self.mos.free_object(map.object.object(), tx)?;
+            map.destroy(&self.mos, features, tx)?;
         }
         if let Some(array) = maps.array.take() {
             self.mos.free_object(array.object(), tx)?;
@@ -156,7 +159,7 @@ impl SpaceMaps {
         }
         let place = &mut maps.maps[metaslab as usize];
         if place.is_none() {
-            let map = Map::create(&self.mos, context)?;
+            let map = Map::create(&self.mos, BLOCK_BYTES, context)?;
             let array = maps.array.as_ref().ok_or(PoolError::Corrupt("a vdev without metaslab array"))?;
             array.write(u64::from(metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
             *place = Some(map);
@@ -183,11 +186,11 @@ impl SpaceMaps {
             if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {
                 map.object.free_range(0, u64::MAX, context.tx)?;
                 (map.phys.smp_length, map.phys.smp_alloc) = (0, 0);
-                map.write(&[(MapType::Alloc, &allocated)], range.start, ashift, context)?;
+                map.write(&[(MapType::Alloc, allocated.as_slice())], range.start, ashift, context)?;
                 return map.finish(&free_histogram, ashift, context.tx);
             }
         }
-        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], range.start, ashift, context)?;
+        map.write(&[(MapType::Alloc, delta.allocs.as_slice()), (MapType::Free, delta.frees.as_slice())], range.start, ashift, context)?;
         map.finish(&free_histogram, ashift, context.tx)
     }
 }
@@ -265,13 +268,37 @@ impl VdevMaps {
 }
 
 impl Map {
-    fn create(mos: &Arc<Objset>, context: &AppendContext<'_>) -> Result<Map, PoolError> {
-        let (object, histogram) = create_object(mos, BLOCK_BYTES, context)?;
+    /// Makes an empty map.
+    pub fn create(mos: &Arc<Objset>, block_bytes: usize, context: &AppendContext<'_>) -> Result<Map, PoolError> {
+        let (object, histogram) = create_object(mos, block_bytes, context)?;
         let phys = SpaceMapPhys { smp_object: object.object().0, ..SpaceMapPhys::default() };
-        Ok(Map { object, phys, block_bytes: BLOCK_BYTES, histogram })
+        Ok(Map { object, phys, block_bytes, histogram })
     }
 
-    fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
+    /// Bytes of the entries.
+    pub fn length(&self) -> u64 {
+        self.phys.smp_length
+    }
+
+    /// Bytes that are in the map.
+    pub fn allocated(&self) -> u64 {
+        self.phys.smp_alloc.unsigned_abs()
+    }
+
+    /// Adds ranges to a map whose entries count bytes, and which has no others.
+    pub fn append_bytes(&mut self, ranges: &[Range<u64>], context: &AppendContext<'_>) -> Result<(), PoolError> {
+        self.write(&[(MapType::Alloc, ranges)], 0, 0, context)?;
+        self.finish(&[0; 64], 0, context.tx)
+    }
+
+    /// The ranges of a map whose entries count bytes, of a vdev of so many bytes.
+    pub fn read_bytes(&self, asize: u64) -> Result<RangeTree, PoolError> {
+        let contents = self.load(&(0..asize), 0)?;
+        Ok(contents.ok_or(PoolError::Object(self.id(), "a space map that contradicts itself"))?.allocated)
+    }
+
+    /// Opens the map in an object.
+    pub fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
         let dnode = mos.hold(object)?;
         let info = dnode.info()?;
         if info.kind != ObjectType::SPACE_MAP {
@@ -283,31 +310,95 @@ impl Map {
         Ok(Map { object: dnode, phys, block_bytes: info.block_size, histogram: bonus.len() >= SpaceMapPhys::SIZE })
     }
 
-    /// The contents, None when entries contradict each other.
-    fn load(&self, range: &Range<u64>, ashift: u32) -> Result<Option<Contents>, PoolError> {
-        let mut contents = Contents::default();
+    /// Frees its object.
+    pub fn destroy(self, mos: &Arc<Objset>, features: &Features, tx: &Tx) -> Result<(), PoolError> {
+        if self.histogram {
+            features.add(HISTOGRAM, -1, tx)?;
+        }
+        Ok(mos.free_object(self.object.object(), tx)?)
+    }
+
+    /// Number of the object.
+    pub fn id(&self) -> ObjectId {
+        self.object.object()
+    }
+
+    /// Bytes that were freed in it and not allocated.
+    pub(super) fn freed_bytes(&self) -> u64 {
+        u64::try_from(self.phys.smp_alloc.saturating_neg()).unwrap_or(0)
+    }
+
+    /// True of one without entries.
+    pub(super) fn is_empty(&self) -> bool {
+        self.phys.smp_length == 0
+    }
+
+    /// Gives the runs of the map, the oldest first, while `each` takes them; false when it refused one, or something else is there.
+    pub(super) fn each_run(&self, each: &mut dyn FnMut(&SpaceMapRun) -> bool) -> Result<bool, PoolError> {
         let mut position = 0;
         self.object.prefetch(0, self.phys.smp_length);
         while position < self.phys.smp_length {
             let block = self.object.read_block(BlockId(position / self.block_bytes as u64))?.to_contiguous();
             let length = (self.phys.smp_length - position).min(self.block_bytes as u64);
-            let Some(bytes) = block.as_contiguous().and_then(|bytes| bytes.get(..length as usize)) else { return Ok(None) };
+            let Some(bytes) = block.as_contiguous().and_then(|bytes| bytes.get(..length as usize)) else { return Ok(false) };
             for entry in SpaceMapEntries::new(bytes) {
-                let Ok(entry) = entry else { return Ok(None) };
+                let Ok(entry) = entry else { return Ok(false) };
                 if let SpaceMapEntry::Run(run) = entry
-                    && !contents.replay(&run, range, ashift)
+                    && !each(&run)
                 {
-                    return Ok(None);
+                    return Ok(false);
                 }
             }
             position += length;
         }
-        Ok((contents.allocated.total() as i64 == self.phys.smp_alloc).then_some(contents))
+        Ok(true)
     }
 
-    fn write(
+    /// The contents, None when entries contradict each other.
+    fn load(&self, range: &Range<u64>, ashift: u32) -> Result<Option<Contents>, PoolError> {
+        let mut contents = Contents::default();
+        let is_sound = self.each_run(&mut |run| contents.replay(run, range, ashift))?;
+        Ok((is_sound && contents.allocated.total() as i64 == self.phys.smp_alloc).then_some(contents))
+    }
+
+    /// Takes runs off its end, at most so many, and gives them, the last one first; None when something else is there. The header is for
+    /// [`Map::finish`] to write (OpenZFS: `space_map_incremental_destroy`).
+    pub(super) fn take_last(&mut self, most: usize, ashift: u32) -> Result<Option<Vec<SpaceMapRun>>, PoolError> {
+        let mut taken = Vec::new();
+        while self.phys.smp_length > 0 {
+            let Some(entries) = self.last_block()? else { return Ok(None) };
+            for (bytes, run) in entries.into_iter().rev() {
+                if let Some(run) = run {
+                    if taken.len() >= most {
+                        return Ok(Some(taken));
+                    }
+                    let length = (run.run << ashift) as i64;
+                    self.phys.smp_alloc += if run.kind == MapType::Free { length } else { -length };
+                    taken.push(run);
+                }
+                self.phys.smp_length -= bytes;
+            }
+        }
+        Ok(Some(taken))
+    }
+
+    /// The entries of the last block, each with its bytes; None when something else is there.
+    fn last_block(&self) -> Result<Option<Vec<SizedEntry>>, PoolError> {
+        let index = self.phys.smp_length.saturating_sub(1) / self.block_bytes as u64;
+        let block = self.object.read_block(BlockId(index))?.to_contiguous();
+        let length = self.phys.smp_length - index * self.block_bytes as u64;
+        let Some(bytes) = block.as_contiguous().and_then(|bytes| bytes.get(..length as usize)) else { return Ok(None) };
+        let sized = |entry: SpaceMapEntry| match entry {
+            SpaceMapEntry::Run(run) if run.vdev.is_some() => (2 * WORD_BYTES, Some(run)),
+            SpaceMapEntry::Run(run) => (WORD_BYTES, Some(run)),
+            SpaceMapEntry::Debug { .. } | SpaceMapEntry::Padding => (WORD_BYTES, None),
+        };
+        Ok(SpaceMapEntries::new(bytes).map(|entry| entry.map(sized)).collect::<Result<Vec<_>, _>>().ok())
+    }
+
+    pub(super) fn write(
         &mut self,
-        lists: &[(MapType, &Vec<Range<u64>>)],
+        lists: &[(MapType, &[Range<u64>])],
         start: u64,
         ashift: u32,
         context: &AppendContext<'_>,
@@ -316,7 +407,7 @@ impl Map {
         let mut encoder = SpaceMapEncoder::new(self.phys.smp_length, self.block_bytes, two_words);
         let units = Units { start, shift: ashift, vdev: None };
         for (kind, list) in lists {
-            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, list.as_slice()), context)?;
+            self.phys.smp_alloc += units.encode(&mut encoder, (*kind, *list), context)?;
         }
         let (start, length) = (self.phys.smp_length, encoder.length());
         self.object.write(start, &encoder.finish(), context.tx)?;
@@ -325,7 +416,7 @@ impl Map {
     }
 
     /// Writes the header.
-    fn finish(&mut self, free: &[u64; 64], ashift: u32, tx: &Tx) -> Result<(), PoolError> {
+    pub(super) fn finish(&mut self, free: &[u64; 64], ashift: u32, tx: &Tx) -> Result<(), PoolError> {
         let ashift = ashift as usize;
         self.phys.smp_histogram = [0; 32];
         let last = self.phys.smp_histogram.len() - 1;
@@ -340,13 +431,19 @@ impl Map {
     }
 }
 
+/// Part of the vdev that an entry is of, in bytes; None when it lies outside of the map's range.
+pub(super) fn extent(run: &SpaceMapRun, range: &Range<u64>, ashift: u32) -> Option<Range<u64>> {
+    let bytes = |units: u64| units.checked_mul(1 << ashift);
+    let start = range.start.checked_add(bytes(run.offset)?)?;
+    let end = start.checked_add(bytes(run.run)?).filter(|end| *end <= range.end)?;
+    Some(start..end)
+}
+
 impl Contents {
     /// Applies one entry; false when it contradicts those before or lies outside.
     fn replay(&mut self, run: &SpaceMapRun, range: &Range<u64>, ashift: u32) -> bool {
-        let bytes = |units: u64| units.checked_mul(1 << ashift);
-        let (Some(offset), Some(length)) = (bytes(run.offset), bytes(run.run)) else { return false };
-        let Some(start) = range.start.checked_add(offset) else { return false };
-        let Some(end) = start.checked_add(length).filter(|end| *end <= range.end) else { return false };
+        let Some(Range { start, end }) = extent(run, range, ashift) else { return false };
+        let length = end - start;
         match run.kind {
             MapType::Alloc => {
                 if self.trail.len() == TRAIL_MAX {

@@ -64,6 +64,10 @@ impl TreeWriter {
 
     /// Lets go of leaves that nobody needs any more: their replacements have everything, or they stood in for others that do.
     pub fn end_replacements(&self, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
+        if self.spa.check_no_checkpoint().is_err() {
+            // They are in the tree that it would be gone back to.
+            return Ok(());
+        }
         loop {
             let (tree, aux) = {
                 let config = self.spa.config.lock();
@@ -88,7 +92,7 @@ impl TreeWriter {
     }
 
     /// Makes a change the current configuration, with what hangs on vdevs in the MOS.
-    fn take_edit(&self, edited: Edited, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
+    pub fn take_edit(&self, edited: Edited, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
         let Edited { tree, devices, aux, labels, log, hunt } = edited;
         let features = &self.spa.services.features;
         let (before, aux_before, left) = {
@@ -167,7 +171,10 @@ impl TreeWriter {
             if tree.tops.get(old.id.0 as usize).is_none_or(|top| !top.is_concrete()) {
                 maps.destroy(old.id, features, tx)?;
                 log_spacemap::forget_vdev(&self.spa.mos, old, tx)?;
-                destroy_vdev_zap(&self.spa.mos, old.zap, tx)?;
+                // What is known of a removed vdev's contents stays.
+                if tree.addressed(old.id).is_none() {
+                    destroy_vdev_zap(&self.spa.mos, old.zap, tx)?;
+                }
             }
         }
         maps.follow(&tree.tops);

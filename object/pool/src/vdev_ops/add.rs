@@ -133,6 +133,10 @@ impl VdevOps {
         if !spec.classes.is_empty() && !self.spa.services.features.is_enabled(ALLOCATION_CLASSES) {
             return Err(PoolError::Invalid(NO_CLASSES));
         }
+        let has_parity = all.iter().any(|top| matches!(top.kind, TopKind::Raidz(_) | TopKind::Draid(_)));
+        if has_parity && tree.tops.iter().any(|top| top.is_leaving || top.is_removed()) {
+            return Err(PoolError::Invalid(NO_PARITY));
+        }
         for leaf in all.iter().flat_map(|top| &top.leaves) {
             if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
                 return Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::TooSmall });
@@ -148,6 +152,9 @@ impl VdevOps {
         let ashift = spec.ashift.or((least == most && needed <= most).then_some(most));
         let mut added = build_tops(self.spa.exec(), &all, ashift)?;
         let (data, logs) = added.tops.split_at_mut(all.len() - spec.logs.len());
+        if tree.tops.iter().any(|top| top.is_leaving) && data.iter().any(|top| top.ashift != most) {
+            return Err(PoolError::Invalid(NO_PARITY));
+        }
         if !spec.allow_ashift_mismatch && least == most && data.iter().any(|top| top.ashift != most) {
             return Err(PoolError::AshiftMismatch);
         }
@@ -177,6 +184,7 @@ impl VdevOps {
     /// [`PoolError::NoReplicas`] while something is in it.
     pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let is_log = self.spa.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid && top.is_log).map(|top| top.id);
         let Some(log) = is_log else { return self.take_top(guid) };
         let waiting = self.spa.dsl.waiting_logs_on(log);
@@ -198,7 +206,7 @@ impl VdevOps {
     fn take_top(&self, guid: Guid) -> Result<(), PoolError> {
         let allocator = self.spa.services.allocator.clone();
         let name = self.spa.name();
-        self.change_tree(Box::new(move |config: &Config, _| {
+        self.change_leaves(Box::new(move |config: &Config, _| {
             let top = config.tree.tops.iter().find(|top| top.is_concrete() && top.guid == guid);
             let top = top.ok_or(PoolError::NoSuchDevice)?;
             if !top.is_log {
@@ -221,8 +229,9 @@ impl VdevOps {
     /// Errors: [`PoolError::Target`] while a device is not in use: its label would be of a pool that there is no more.
     pub fn reguid(&self, guid: Option<Guid>) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let new = guid.unwrap_or_else(|| self.spa.new_guid(&self.spa.tree()));
-        self.change_tree(Box::new(move |config: &Config, _| {
+        self.change_leaves(Box::new(move |config: &Config, _| {
             if config.tree.leaves.iter().any(|leaf| leaf.state != LeafState::Online) {
                 return Err(PoolError::Target("one or more devices is currently unavailable"));
             }
@@ -276,5 +285,7 @@ impl VdevOps {
     }
 }
 
-/// Reason why a data vdev stays (OpenZFS: `spa_vdev_remove_top_check`, as on a pool without the feature `device_removal`).
+/// Reason why a vdev stays that is no log.
 const UNREMOVABLE: &str = "operation not supported on this type of pool";
+/// Reason why vdevs do not join whose sectors are not those that are copied (OpenZFS: `zpool_add`).
+const NO_PARITY: &str = "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";

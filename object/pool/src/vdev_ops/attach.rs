@@ -77,12 +77,16 @@ impl VdevOps {
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Device`], [`PoolError::Target`] where nothing can be attached.
     pub fn attach(&self, target: Guid, new: &LeafSpec, how: How) -> Result<Option<Guid>, PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let tree = self.spa.tree();
         let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
         let How { pairing, force, rebuild, running } = how;
         self.check_way(&tree.tops[tree.leaf(id).top.0 as usize], pairing, (rebuild.is_some(), running))?;
         let spare = label_guid(self.spa.exec(), &new.device).filter(|guid| self.spares().iter().any(|spare| spare.guid == *guid));
         let refuse = |problem| Err(PoolError::Device { path: new.path.clone(), problem });
+        if tree.tops.iter().any(|top| top.is_leaving) {
+            return refuse(DeviceProblem::Removing);
+        }
         if spare.is_some_and(|guid| pairing == Pairing::Mirror || tree.leaf_by_guid(guid).is_some()) {
             return refuse(DeviceProblem::Busy);
         }
@@ -111,6 +115,7 @@ impl VdevOps {
     /// Errors: as there.
     pub fn check_attach(&self, target: Guid, new: &LeafSpec, pairing: Pairing) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let tree = self.spa.tree();
         let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
         // A spare of the pool stands in as it is.
@@ -134,6 +139,7 @@ impl VdevOps {
         (rebuild, running): (Option<WantRebuild>, Running),
     ) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         let tree = self.spa.tree();
         let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
         let leaf = self.spare_leaf(spare)?;
@@ -161,7 +167,7 @@ impl VdevOps {
         }
         let (guid, parent) = (leaf.guid, self.spa.new_guid(&self.spa.tree()));
         let txgs = self.spa.txgs.clone();
-        self.change_tree(Box::new(move |config: &Config, txg: Txg| {
+        self.change_leaves(Box::new(move |config: &Config, txg: Txg| {
             let mut tree = VdevTree::clone(&config.tree);
             let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
             check_pairing(&tree, id, &leaf, pairing)?;
@@ -192,8 +198,9 @@ impl VdevOps {
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`], [`PoolError::Target`].
     pub fn detach(&self, leaf: Guid) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
         self.spa.notify("sysevent.fs.zfs.vdev_remove", Some(leaf));
-        self.change_tree(Box::new(move |config, _| {
+        self.change_leaves(Box::new(move |config, _| {
             let tree = &config.tree;
             let id = tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
             if !tree.can_detach(id) {
@@ -211,7 +218,7 @@ impl VdevOps {
     /// Lets go of leaves that nobody needs any more, when no resilver is going to do that.
     pub fn end_spares(&self) -> Result<(), PoolError> {
         let tree = self.spa.tree();
-        if tree.resilver_range().is_some() || tree.dispensable_leaf().is_none() {
+        if tree.resilver_range().is_some() || tree.dispensable_leaf().is_none() || self.spa.check_no_checkpoint().is_err() {
             return Ok(());
         }
         self.change_tree(Box::new(|config, _| Ok(Edited { tree: config.tree.clone(), hunt: true, ..Edited::default() })))

@@ -53,6 +53,18 @@ impl VdevOps {
         self.changes.queue(edit)
     }
 
+    /// Does `edit` likewise, unless the pool has a checkpoint by then: one that is gone back to needs the leaves that it had, and a blank one has nothing
+    /// of it.
+    ///
+    /// Errors: [`PoolError::CheckpointExists`], [`PoolError::DiscardingCheckpoint`], and those of `edit`.
+    pub fn change_leaves(&self, edit: Edit) -> Result<(), PoolError> {
+        let spa = self.spa.clone();
+        self.change_tree(Box::new(move |config, txg| {
+            spa.check_no_checkpoint()?;
+            edit(config, txg)
+        }))
+    }
+
     /// Does `edit` with the next txg and waits for it.
     pub fn change_tree(&self, edit: Edit) -> Result<(), PoolError> {
         self.changes.submit(&self.spa.txgs, edit)?;

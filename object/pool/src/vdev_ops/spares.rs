@@ -143,13 +143,33 @@ impl VdevOps {
         if entry.is_offline == offline {
             return Ok(());
         }
+        self.change_aux(guid, move |entry| {
+            entry.remove(OFFLINE);
+            if offline {
+                entry.add(OFFLINE, 1u64);
+            }
+        })
+    }
+
+    /// Writes down that a cache device is at another path.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn set_cache_path(&self, guid: Guid, path: &str) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        let entry = self.caches().into_iter().find(|entry| entry.guid == guid).ok_or(PoolError::NoSuchDevice)?;
+        if entry.path == path {
+            return Ok(());
+        }
+        let path = path.to_string();
+        self.change_aux(guid, move |entry| {
+            entry.add("path", path.as_str());
+        })
+    }
+
+    /// Changes the entry of a device that is on a list.
+    fn change_aux(&self, guid: Guid, change: impl Fn(&mut NvList) + Send + 'static) -> Result<(), PoolError> {
         self.change_tree(Box::new(move |config, _| {
-            let aux = config.aux.changed(guid, |entry| {
-                entry.remove(OFFLINE);
-                if offline {
-                    entry.add(OFFLINE, 1u64);
-                }
-            });
+            let aux = config.aux.changed(guid, &change);
             Ok(Edited { aux: Some(aux), tree: config.tree.clone(), ..Edited::default() })
         }))
     }
@@ -160,7 +180,7 @@ impl VdevOps {
     pub fn remove_aux(&self, guid: Guid, device: Option<Device>) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         let name = self.spa.name();
-        self.change_tree(Box::new(move |config, _| {
+        self.change_leaves(Box::new(move |config, _| {
             let (kind, entry) = config.aux.find(guid).ok_or(PoolError::NoSuchDevice)?;
             if kind == AuxKind::Spare && config.tree.leaf_by_guid(guid).is_some() {
                 return Err(PoolError::SpareInUse);

@@ -3,7 +3,7 @@
 use crate::common::{BLOCK_BYTES, BLOCKS, check, create, devices, filled, import, leaf};
 use device::{BlockDevice, MemDevice};
 use kstat::Value;
-use ondisk::Guid;
+use ondisk::{Guid, L2arcHeader, L2arcLogPtr};
 use pool::{AddSpec, CacheTunables, Pool, PoolError};
 use std::sync::Arc;
 use vdev::{LeafState, TopKind};
@@ -100,8 +100,48 @@ fn what_goes_to_a_cache_device_is_what_the_property_says() {
     assert!(status.allocated_bytes > 0 && status.size_bytes > status.allocated_bytes && status.device_bytes > status.size_bytes);
     assert!(status.counts.ops[IoKind::Read as usize] > 0 && status.counts.bytes[IoKind::Write as usize] >= status.allocated_bytes);
     pool.offline(status.guid, true).expect("offline");
-    assert_eq!((value(&pool, "l2_size"), value(&pool, "l2_hdr_size")), (0, 0));
+    assert!(value(&pool, "l2_size") > 0 && value(&pool, "l2_hdr_size") > 0, "as in OpenZFS it is known what is on it");
+    let before = value(&pool, "l2_hits");
     check(&pool, object, &AGES, "without it");
+    assert_eq!(value(&pool, "l2_hits"), before);
+    pool.remove_aux(status.guid, None).expect("removed");
+    assert_eq!((value(&pool, "l2_size"), value(&pool, "l2_hdr_size")), (0, 0));
+}
+
+/// If this fails, each export, and each restart of a daemon, costs all that a cache device holds.
+#[test]
+fn what_a_cache_device_holds_outlives_an_import() {
+    let listed = CacheTunables { rebuild_blocks_min_l2size: 0, ..CacheTunables::default() };
+    let all = devices(3);
+    let (pool, object) = filled(&all[..2], TopKind::Mirror);
+    pool.tune_caches(listed);
+    pool.add(cache(&all[2])).expect("added");
+    check(&pool, object, &AGES, "before");
+    pool.feed_caches();
+    let logs = value(&pool, "l2_log_blk_count");
+    assert!(logs >= BLOCKS / 4 && pool.caches()[0].allocated_bytes > value(&pool, "l2_asize"));
+    let guid = pool.caches()[0].guid;
+    let found_by = |pool: &Pool, what: &str| {
+        pool.tune_caches(listed);
+        assert_eq!(open(pool, &all[2]), LeafState::Online);
+        pool.feed_caches();
+        check(pool, object, &AGES, what);
+        assert_eq!((value(pool, "l2_cksum_bad"), value(pool, "l2_rebuild_cksum_lb_errors")), (0, 0), "{what}");
+        (value(pool, "l2_rebuild_log_blks"), value(pool, "l2_hits") + 4 >= BLOCKS)
+    };
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert_eq!(found_by(&pool, "after an import"), (logs, true));
+    pool.offline(guid, true).expect("offline");
+    assert_eq!(pool.online(guid, Some(all[2].clone())), Ok(LeafState::Online));
+    pool.feed_caches();
+    assert_eq!(value(&pool, "l2_rebuild_success"), 2, "what came back was asked again");
+    pool.reguid(None).expect("another guid");
+    pool.feed_caches();
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert!(found_by(&pool, "under another guid").0 >= logs);
+    assert_eq!(value(&pool, "l2_rebuild_unsupported"), 0);
 }
 
 /// If this fails, a cache device that fails takes the pool with it, or data.
@@ -135,14 +175,38 @@ fn a_cache_device_that_fails_costs_nothing() {
     }
 }
 
+/// If this fails, a cache device in another folder, or on another bus, is lost to its pool.
+#[test]
+fn a_cache_device_that_moved_is_written_down_where_it_is() {
+    let all = devices(3);
+    let pool = create(&all[..2], TopKind::Mirror);
+    pool.add(cache(&all[2])).expect("added");
+    let guid = pool.caches()[0].guid;
+    let moved = |pool: &Pool, is_there: bool, to: Option<&str>| {
+        pool.move_caches(&|_, _| is_there, &|wanted| to.filter(|_| wanted == guid).map(str::to_string)).expect("written");
+        pool.caches()[0].path.clone()
+    };
+    assert_eq!(moved(&pool, false, Some("d7")), "d2", "it is open");
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert_eq!(moved(&pool, true, Some("d7")), "d2", "it is at its place");
+    assert_eq!(moved(&pool, false, None), "d2", "it is nowhere");
+    assert_eq!(moved(&pool, false, Some("d7")), "d7");
+    pool.export().expect("exported");
+    let pool = import(&all[..2], false).expect("imported");
+    assert_eq!((pool.caches()[0].path.as_str(), pool.caches()[0].guid), ("d7", guid));
+}
+
 /// If this fails, OpenZFS looks on a cache device of ours for blocks that it wrote itself before we wrote over them.
 #[test]
 fn nobody_finds_word_of_blocks_on_a_device_that_was_used() {
     let all = devices(3);
-    let header = (4 << 20)..(4 << 20) + 4096;
-    all[2].tamper(|bytes| bytes[header.clone()].fill(0xA5));
+    all[2].tamper(|bytes| bytes[4 << 20..(4 << 20) + 4096].fill(0xA5));
     let pool = create(&all[..2], TopKind::Mirror);
     pool.add(cache(&all[2])).expect("added");
-    assert!(all[2].contents()[header].iter().all(|byte| *byte == 0));
+    pool.feed_caches();
+    let header = L2arcHeader::detect(&all[2].contents()[4 << 20..]).expect("a header of ours");
+    assert_eq!((header.dh_spa_guid, header.dh_vdev_guid), (pool.guid().0, pool.caches()[0].guid.0));
+    assert!(header.dh_start_lbps.iter().all(L2arcLogPtr::is_empty) && header.dh_lb_count == 0);
     assert_eq!(pool.caches()[0].guid, Guid(pool::label_guid(pool.exec(), &(all[2].clone() as Arc<dyn BlockDevice>)).expect("a label").0));
 }

@@ -76,6 +76,13 @@ impl Bench {
     fn crash(&mut self) {
         self.pool = None;
     }
+    /// Crashes, and goes back to an older state.
+    fn go_back(&mut self, rewind: Rewind) {
+        self.crash();
+        let options = ImportOptions { host: crate::common::host(), rewind, ..ImportOptions::default() };
+        let devices = crate::common::opened(&self.devices);
+        self.pool = Some(Pool::import(&crate::common::exec(8), devices, &options, &Runtime::new()).expect("it goes back"));
+    }
     fn clean(&mut self, what: &str) {
         self.crash();
         let pool = import(&self.devices, true).unwrap_or_else(|error| panic!("{what}: read-only: {error}"));
@@ -143,13 +150,22 @@ fn a_log_that_goes_on_in_txgs_that_were_left_behind_is_given_up() {
     let txg = bench.pool().txg();
     let second = bench.synced_block(2);
     bench.write(&first, &[record(bench.pool().txg(), 1)], second);
-    bench.crash();
-    let options = ImportOptions { host: crate::common::host(), rewind: Rewind::To(txg), ..ImportOptions::default() };
-    let devices = crate::common::opened(&bench.devices);
-    let pool = Pool::import(&crate::common::exec(8), devices, &options, &Runtime::new()).expect("it goes back");
-    assert_eq!(pool.rewound().map(|rewound| rewound.txg), Some(txg));
-    bench.pool = Some(pool);
+    bench.go_back(Rewind::To(txg));
+    assert_eq!(bench.pool().rewound().map(|rewound| rewound.txg), Some(txg));
     bench.written_after("a log that went on in txgs that were left behind");
+}
+
+/// If this fails, what was made durable after a checkpoint is done again to a pool that went back to it, or the pool cannot go back to it.
+#[test]
+fn what_a_log_got_after_a_checkpoint_goes_with_all_that_came_after_it() {
+    let mut bench = Bench::new();
+    let (first, second) = (bench.synced_block(1), bench.synced_block(2));
+    bench.set_header(header(first));
+    bench.pool().make_checkpoint().expect("made");
+    // The checkpoint has both blocks, but not what is in them.
+    bench.write(&first, &[record(Txg(bench.pool().txg().0 + 100), 1)], second);
+    bench.go_back(Rewind::Checkpoint);
+    bench.written_after("a log that was written to after the checkpoint");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod brt;
 mod caches;
+mod checkpoints;
 mod classes;
 mod common;
 mod compat;
@@ -18,6 +19,7 @@ mod power_cuts;
 mod progress;
 mod pulled;
 mod rebuild;
+mod removal;
 mod resilver;
 mod rewinds;
 mod salts;

@@ -1,8 +1,10 @@
 //! Log space maps that are written here. What the user loses when these fail: files that are written over, because a metaslab's map and the logs
 //! together say less than what is in use; or an import that takes longer each time, because logs stay for ever.
 
-use crate::common::{BLOCKS, Random, check, create_as, dataset, devices, exec, guids, host, import_under, leaf, new_object, opened, write};
-use device::{BlockDevice, MemDevice};
+use crate::common::{
+    BLOCKS, Random, check, copies, create_as, dataset, devices, exec, guids, host, import_under, leaf, new_object, opened, write,
+};
+use device::MemDevice;
 use metaslab::AllocRequest;
 use ondisk::{ObjectId, SpaceMapPhys};
 use pool::{AddSpec, ImportOptions, Pool, Rewind, Runtime, SpaceLogTunables, TopSpec};
@@ -18,11 +20,6 @@ fn create(disks: &[Arc<MemDevice>], kind: TopKind) -> (Pool, ObjectId) {
     let pool = create_as(&exec(7), disks, kind, &runtime(true));
     let object = new_object(&pool);
     (pool, object)
-}
-
-/// Copies of the disks, as after a crash.
-fn copies(disks: &[Arc<MemDevice>]) -> Vec<Arc<MemDevice>> {
-    disks.iter().map(|disk| Arc::new(MemDevice::with_bytes(&disk.path().display().to_string(), disk.contents()))).collect()
 }
 
 /// Number of lists of logs that the feature counts.

@@ -435,3 +435,31 @@ fn vdevs_set_nothing_aside_before_they_have_enough() {
     assert_eq!(dva.offset / SMALL, 40);
     assert_eq!(allocator.class_space().deflated_logs, tree.tops[0].dsize(SMALL));
 }
+
+/// If this fails, blocks of a checkpoint are written over, or what was written after it was made never becomes free.
+#[test]
+fn what_a_checkpoint_has_stays_allocated_when_it_is_freed() {
+    const BYTES: u64 = 1 << 20;
+    let allocator = loaded(&tree(&[(TopKind::Leaf, 1)]), 1);
+    let (old, new) = (0..BYTES, BYTES..2 * BYTES);
+    for range in [&old, &new] {
+        allocator.claim(TXG, &dva(0, range)).expect("free");
+    }
+    synced(&allocator, TXG);
+    allocator.set_checkpoint(TXG);
+    let next = TXG.next();
+    assert!(allocator.free_born(next, TXG, &dva(0, &old)) && allocator.free_born(next, next, &dva(0, &new)));
+    assert!(!allocator.free_born(next, TXG, &dva(0, &old)), "it is kept already");
+    let freed: Vec<_> = allocator.take_deltas(next).into_iter().flat_map(|delta| delta.frees).collect();
+    let kept: Vec<_> = allocator.take_kept().into_iter().flat_map(|kept| kept.segments).collect();
+    assert_eq!((freed, kept), (vec![new.clone()], vec![old.clone()]));
+    assert!(allocator.take_kept().is_empty(), "each once");
+    allocator.sync_done(next);
+    (2..5).for_each(|later| synced(&allocator, Txg(TXG.0 + later)));
+    assert_eq!(allocator.vdev_space(VdevId(0)).allocated, BYTES, "the one that was written later is free");
+    assert!(!allocator.free_born(Txg(TXG.0 + 5), TXG, &dva(0, &new)), "so a pointer to it is wrong");
+    allocator.set_checkpoint(Txg::ZERO);
+    assert!(allocator.free_born(Txg(TXG.0 + 5), TXG, &dva(0, &old)));
+    (5..8).for_each(|later| synced(&allocator, Txg(TXG.0 + later)));
+    assert_eq!(allocator.vdev_space(VdevId(0)).allocated, 0, "it was discarded");
+}

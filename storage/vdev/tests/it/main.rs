@@ -2,4 +2,5 @@
 
 mod failures;
 mod rebuild;
+mod removed;
 mod sitting;

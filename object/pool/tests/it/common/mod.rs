@@ -49,6 +49,11 @@ pub fn opened<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Arc<dyn Block
     devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
 }
 
+/// Copies of the disks, as after a crash.
+pub fn copies(disks: &[Arc<MemDevice>]) -> Vec<Arc<MemDevice>> {
+    disks.iter().map(|disk| Arc::new(MemDevice::with_bytes(&disk.path().display().to_string(), disk.contents()))).collect()
+}
+
 pub fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
     create_under(&exec(7), devices, kind)
 }
