@@ -130,7 +130,8 @@ fn counters_do_not_fall_when_a_pool_is_closed() {
     };
     pool.cache().clear();
     pool.sync().expect("synced");
-    drop(pool.dsl().hold("tank").expect("held").objset().expect("readable"));
+    let objset = pool.dsl().hold("tank").expect("held").objset().expect("readable");
+    objset.hold(ondisk::ObjectId(1)).expect("the master node").read(0, &mut [0; 512]).expect("read");
     let (hits, misses, size) = (value("hits"), value("misses"), value("size"));
     assert!(hits + misses > 0 && size > 0);
     fake.pools.lock().clear();

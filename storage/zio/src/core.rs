@@ -84,7 +84,7 @@ impl Obsolete {
     pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
         std::mem::take(&mut *self.ranges.lock())
     }
-    /// So many bytes are not going to be copied.
+    /// Counts bytes that are not going to be copied.
     pub(crate) fn skip(&self, bytes: u64) {
         self.uncopied.fetch_add(bytes, Ordering::Relaxed);
     }

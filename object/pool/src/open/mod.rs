@@ -193,7 +193,7 @@ fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
     if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
 }
 
-/// What of intent logs is given up: the log vdevs that cannot be read, by the user's wish, or nobody would be here; and what was not claimed when the
+/// Intent logs that are given up: the log vdevs that cannot be read, by the user's wish, or nobody would be here; and what was not claimed when the
 /// pool goes on from a checkpoint.
 fn lost_logs(tree: &VdevTree, ub: &Uberblock) -> LostLogs {
     let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || tree.lost_slots(top) > top.parity());
