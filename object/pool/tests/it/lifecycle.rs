@@ -1,6 +1,6 @@
 //! A pool's life on memory devices: made, synced, closed, opened again, with devices missing and labels damaged. What the user
 //! loses when these fail: the pool.
-use crate::common::{BLOCKS, create_as, devices_of, leaf, new_object, opened, tops, until, write};
+use crate::common::{BLOCK_BYTES, BLOCKS, create_as, devices_of, leaf, new_object, opened, tops, until, write};
 use device::MemDevice;
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
@@ -356,6 +356,19 @@ fn what_was_destroyed_is_freed_without_pauses() {
     assert_eq!(pool.dsl().freeing_bytes(), 0);
     assert!(pool.verify_space().expect("readable").is_clean());
     pool.export().expect("exported");
+}
+
+/// If this fails, a frozen pool has no room where it has: what was freed just before rests for good.
+#[test]
+fn a_frozen_pool_has_the_room_of_what_was_freed_before() {
+    let pool = create_as(&exec(), &devices(1), TopKind::Leaf, &Runtime::new());
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.freeze().expect("frozen");
+    let resting = pool.status().vdev_space[0].deferred;
+    assert!(resting < BLOCKS * BLOCK_BYTES as u64, "{resting} bytes rest");
 }
 
 /// Whoever lost a disk of a stripe for good wants what is on the others; a pool that can be written must be whole.
