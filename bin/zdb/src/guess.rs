@@ -15,8 +15,9 @@ pub struct Unpacked {
 }
 
 /// Unpacks a block of `lsize` logical bytes; where those are as many as `stored` has, the least number above them that any kind gives, up to the
-/// largest block. ZLE fits nearly everything: it is tried last, and only with `with_zle`. `trying` hears of each try: the size in bytes, and the kind.
-/// LZJB does not tell where a block ends: where the size is not known it gives the beginning.
+/// largest block, and at last `lsize` itself (OpenZFS does not try that): who knows only the logical size gives it alone, and what follows the block
+/// on the device need not go on as LZJB. ZLE fits nearly everything: it is tried after all others, and only with `with_zle`. `trying` hears of each
+/// try: the size in bytes, and the kind. LZJB does not tell where a block ends: where the size is not known it gives the beginning.
 pub fn unpack(stored: &[u8], lsize: usize, with_zle: bool, trying: &mut dyn FnMut(usize, Compression)) -> Option<Unpacked> {
     let is_known = lsize != stored.len();
     let (least, most) = if is_known { (lsize, lsize) } else { (lsize + SECTOR_BYTES, BLOCK_BYTES_MAX) };
@@ -31,7 +32,8 @@ pub fn unpack(stored: &[u8], lsize: usize, with_zle: bool, trying: &mut dyn FnMu
         kernels::decompress(kind, stored, &mut other).is_ok() && other == target[..size]
     };
     let sizes = |from: usize| (from..=most).step_by(SECTOR_BYTES);
-    let mut found = sizes(least).flat_map(|size| KINDS.map(|kind| (size, kind))).find(|&(size, kind)| fits(size, kind));
+    let given = (!is_known).then_some(lsize);
+    let mut found = sizes(least).chain(given).flat_map(|size| KINDS.map(|kind| (size, kind))).find(|&(size, kind)| fits(size, kind));
     if found.is_none() && with_zle {
         found = sizes(lsize).map(|size| (size, Compression::ZLE)).find(|&(size, kind)| fits(size, kind));
     }
@@ -75,6 +77,19 @@ mod tests {
             let length = if kind == Compression::LZJB { stored.len() + SECTOR_BYTES } else { text.len() };
             assert_eq!((found.kind, found.bytes == text[..length]), (kind, true), "{kind} of unknown size");
         }
+    }
+
+    /// If this fails, a block of LZJB is not found by its logical size alone, because of what lies behind it.
+    #[test]
+    fn what_follows_a_block_does_not_hide_it() {
+        let text = text(64).repeat(16);
+        let mut stored = packed(Compression::LZJB, &text);
+        assert_eq!(stored.len(), SECTOR_BYTES);
+        // Wherever in it a control byte is looked for, one of the next says that a match follows: one that is its own source.
+        stored.extend([1_u8, 0, 0, 0].repeat(SECTOR_BYTES / 4));
+        assert_eq!(stored.len(), text.len());
+        let found = unpack(&stored, text.len(), true, &mut |_, _| {});
+        assert_eq!(found, Some(Unpacked { bytes: text, kind: Compression::LZJB }));
     }
 
     /// If this fails, what is no compressed block at all is shown as one.

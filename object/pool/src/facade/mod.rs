@@ -54,6 +54,8 @@ use zio::{DirectParameters, Zio};
 
 /// Longest input of a call that the history has, in bytes: OpenZFS's `zdb` reads no record of more than 128 KiB.
 const CALL_BYTES_MAX: usize = 64 << 10;
+/// Txgs that are written before a pool is frozen (OpenZFS: `TXG_SIZE`).
+const FREEZE_TXGS: u32 = 4;
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
 /// the pool as after a crash, which loses nothing that was synced.
@@ -343,6 +345,8 @@ impl Pool {
     /// [`PoolError::ReadOnly`]; those of the sync.
     pub fn freeze(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        // What was freed has rested by then: afterwards no txg makes it usable.
+        (1..FREEZE_TXGS).try_for_each(|_| self.sync())?;
         self.spa.dsl.begin_logs();
         Ok(self.spa.txgs.freeze()?)
     }

@@ -93,6 +93,10 @@ impl SyncStep for Frees {
             blocks => blocks,
         };
         self.dsl.sync_frees(at.tx.txg(), most)?;
+        if self.dsl.has_frees() {
+            // The next part at once (OpenZFS: `dsl_scan_active`), not when the time of a txg is over.
+            self.dsl.txgs().kick();
+        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! A pool's life on memory devices: made, synced, closed, opened again, with devices missing and labels damaged. What the user
 //! loses when these fail: the pool.
-use crate::common::{devices_of, leaf, opened, tops};
+use crate::common::{BLOCK_BYTES, BLOCKS, create_as, devices_of, leaf, new_object, opened, tops, until, write};
 use device::MemDevice;
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
@@ -332,6 +332,43 @@ fn open_object_sets_follow_the_pools_features() {
     assert!(!objset.props().large_micro_zaps);
     pool.enable_feature("large_microzap").expect("enabled");
     assert!(objset.props().large_micro_zaps);
+}
+
+/// If this fails, a part of what was destroyed is freed only when the time of a txg is over (`zfs_txg_timeout`): what is large takes hours.
+#[test]
+fn what_was_destroyed_is_freed_without_pauses() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let mut runtime = Runtime::new();
+    runtime.txg.timeout_ns = HOUR_NS;
+    let pool = create_as(&exec, &devices(1), TopKind::Leaf, &runtime);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    let snapshot = ["tank@one".to_string()];
+    pool.dsl().snapshot(&snapshot, Vec::new()).expect("taken");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.set_frees_max(1);
+    let before = pool.txg();
+    pool.dsl().destroy_snapshots(&snapshot, false).expect("destroyed");
+    until(&exec, "the end of what was destroyed", || !pool.dsl().has_frees());
+    pool.sync().expect("synced");
+    assert!(pool.txg().0 >= before.0 + BLOCKS, "a block in each txg");
+    assert_eq!(pool.dsl().freeing_bytes(), 0);
+    assert!(pool.verify_space().expect("readable").is_clean());
+    pool.export().expect("exported");
+}
+
+/// If this fails, a frozen pool has no room where it has: what was freed just before rests for good.
+#[test]
+fn a_frozen_pool_has_the_room_of_what_was_freed_before() {
+    let pool = create_as(&exec(), &devices(1), TopKind::Leaf, &Runtime::new());
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.freeze().expect("frozen");
+    let resting = pool.status().vdev_space[0].deferred;
+    assert!(resting < BLOCKS * BLOCK_BYTES as u64, "{resting} bytes rest");
 }
 
 /// Whoever lost a disk of a stripe for good wants what is on the others; a pool that can be written must be whole.
