@@ -43,10 +43,14 @@ impl Accounting {
     /// Installs the hook that continues what the object set's flags say is counted, of a file system that is mounted or received into.
     pub fn install(objset: &Objset) {
         let flags = objset.flags();
-        if flags & objset_flags::USERACCOUNTING_COMPLETE != 0 {
-            let has = |flag: u64| flags & flag != 0;
-            let hook = Accounting::new(has(objset_flags::USEROBJACCOUNTING_COMPLETE), has(objset_flags::PROJECTQUOTA_COMPLETE));
-            objset.set_hook(Arc::new(hook));
+        if flags & objset_flags::USERACCOUNTING_COMPLETE == 0 {
+            return;
+        }
+        let has = |flag: u64| flags & flag != 0;
+        match (has(objset_flags::USEROBJACCOUNTING_COMPLETE), has(objset_flags::PROJECTQUOTA_COMPLETE)) {
+            // Where counting objects was cut short, those that were counted are taken out as they change.
+            (false, false) => objset.set_accounting(Some(Arc::new(Accounting::new(true, false))), objset_flags::USEROBJACCOUNTING_COMPLETE),
+            (objects, projects) => objset.set_hook(Arc::new(Accounting::new(objects, projects))),
         }
     }
 }
@@ -148,6 +152,12 @@ impl ObjsetHook for Accounting {
         let result = settle();
         *self.unsettled.lock() = sums;
         result
+    }
+
+    fn counts(&self) -> u64 {
+        let more = [(self.objects, objset_flags::USEROBJACCOUNTING_COMPLETE), (self.projects, objset_flags::PROJECTQUOTA_COMPLETE)];
+        let counted = more.into_iter().filter(|(is_counted, _)| *is_counted);
+        counted.fold(objset_flags::USERACCOUNTING_COMPLETE, |all, (_, flag)| all | flag)
     }
 
     fn has_unsettled(&self) -> bool {

@@ -34,6 +34,7 @@ mod names;
 mod nodes;
 mod posix_acl;
 mod reap;
+mod recount;
 mod rename;
 mod replay;
 mod requests;

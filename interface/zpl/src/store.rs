@@ -45,7 +45,7 @@ pub(crate) struct Store {
     pub(crate) objset: Arc<Objset>,
     pub(crate) exec: Exec,
     pub(crate) sa: Sa,
-    pub(crate) room: Room,
+    pub(crate) room: Arc<Room>,
     pub(crate) unlinked: Arc<UnlinkedSet>,
     pub(crate) limits: Limits,
     pub(crate) counts: DatasetCounts,
@@ -106,13 +106,14 @@ impl Store {
         if txgs.is_some() {
             Accounting::install(objset);
         }
+        let room = Arc::new(Room::new(txgs, unlinked.clone()));
         Ok(Store {
             objset: objset.clone(),
             exec: objset.io().exec().clone(),
             sa,
-            room: Room::new(txgs, unlinked.clone()),
+            room: room.clone(),
             unlinked,
-            limits: Limits::read(objset)?,
+            limits: Limits::read(objset, room)?,
             counts,
             journal: Journal::default(),
             rules,

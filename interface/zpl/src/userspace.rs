@@ -4,6 +4,8 @@
 //! passed it, as in OpenZFS. Limits stand in objects of the file system that its master node names.
 
 use crate::ZplError;
+use crate::recount::Recount;
+use crate::room::Room;
 use dmu::{DmuError, GROUPUSED_OBJECT, Objset, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
 use exec::RwLock;
 use ondisk::{ObjectId, ObjectType, objset_flags};
@@ -126,12 +128,15 @@ fn is_over(limits: Option<&Zap>, objset: &Arc<Objset>, (who, what): (&str, &str)
 pub(crate) struct Limits {
     objset: Arc<Objset>,
     tables: RwLock<Tables>,
+    /// Accounts that limits are compared with.
+    pub(crate) recount: Recount,
 }
 
 impl Limits {
     /// Reads which limits there are.
-    pub(crate) fn read(objset: &Arc<Objset>) -> Result<Limits, ZplError> {
-        Ok(Limits { objset: objset.clone(), tables: RwLock::new(Tables::read(objset)?) })
+    pub(crate) fn read(objset: &Arc<Objset>, room: Arc<Room>) -> Result<Limits, ZplError> {
+        let recount = Recount::new(objset, room);
+        Ok(Limits { objset: objset.clone(), tables: RwLock::new(Tables::read(objset)?), recount })
     }
 
     /// Looks again which limits there are; what was set counts from now on.
@@ -145,8 +150,9 @@ impl Limits {
     }
 
     /// Refuses what would charge somebody who has reached a limit: of bytes, and of objects where one is `added`
-    /// (OpenZFS: `zfs_id_overblockquota`, `zfs_id_overobjquota`).
+    /// (OpenZFS: `zfs_id_overblockquota`, `zfs_id_overobjquota`). Has accounts that are not complete made anew, as there.
     pub(crate) fn check(&self, owner: &Owner, added: bool) -> Result<(), ZplError> {
+        self.recount.begin();
         let limits = self.tables.read();
         if limits.bytes.iter().chain(&limits.objects).all(Option::is_none) {
             return Ok(());

@@ -12,7 +12,7 @@ use crate::{DslError, features, livelist, marks};
 use crypt::{DataKey, KEY_VERSION};
 use dmu::{Dnode, MetaForm, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
-use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, ObjsetType, dd_used};
+use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, ObjsetType, dd_used, objset_flags};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -416,6 +416,8 @@ impl Dataset {
                 (objset.has_large_dnodes(), features::LARGE_DNODE),
                 (objset.has_long_names(), features::LONGNAME),
                 (objset.has_large_micro_zaps(), features::LARGE_MICROZAP),
+                (objset.counts() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0, features::USEROBJ_ACCOUNTING),
+                (objset.counts() & objset_flags::PROJECTQUOTA_COMPLETE != 0, features::PROJECT_QUOTA),
             ];
             used.iter().filter(|(is_used, _)| *is_used).fold(0, |bits, (_, guid)| bits | features::bit(guid))
         });

@@ -301,6 +301,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: history, wait, iostat, version", needs: NOTHING, run: output::others },
     Scenario { name: "words: properties, paths, what is lacking", needs: MOUNTS, run: words::properties },
     Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
+    Scenario { name: "users: accounts after an upgrade", needs: MOUNTS, run: owners::upgraded },
     Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: crowds of connections", needs: ROOT, run: users::crowds },

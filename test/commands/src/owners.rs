@@ -1,5 +1,6 @@
 //! Quotas of single users and groups, and who uses how much: `userquota@USER`, `zfs userspace` and their kind.
 
+use crate::waiting::until;
 use crate::world::{Failure, World, same};
 use std::io::{ErrorKind, Write};
 
@@ -85,6 +86,40 @@ pub fn projects(world: &World) -> Result<(), Failure> {
     world.refused("zfs project -p -1 {mnt}/tank/other", 2, "invalid project ID")?;
     world.refused("zfs project -c -s {mnt}/tank/d", 2, "cannot specify '-C' '-c' '-s' together")?;
     world.refused("zfs project -p 1", 2, "missing file or directory target(s)").map(|_| ())
+}
+
+/// What a pool counts from an upgrade on is counted of file systems that were there before: once they change, are mounted, or get a version.
+pub fn upgraded(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    let without = "-o feature@userobj_accounting=disabled -o feature@project_quota=disabled";
+    world.ok(&format!("zpool create {without} -m {{mnt}}/tank tank {{vdevs}}/a"))?;
+    let make = |name: &str, number: u32| std::fs::write(world.path(&format!("mnt/tank/{name}/f{number}")), "x");
+    for name in ["changed", "mounted", "set", "left"] {
+        world.ok(&format!("zfs create tank/{name}"))?;
+        (0..5).try_for_each(|number| make(name, number))?;
+    }
+    world.ok("zfs unmount tank/mounted")?;
+    world.ok("zpool sync tank")?;
+    let counts = |name: &str, expected: &str| -> Result<bool, Failure> {
+        let objects = world.ok(&format!("zfs userspace -Hp -o objused tank/{name}"))?.out;
+        let projects = world.ok(&format!("zfs projectspace -Hp -o objused tank/{name}"))?.out;
+        Ok(objects.trim() == expected && (projects.trim() == expected || expected == "-" && projects.is_empty()))
+    };
+    same("before", counts("changed", "-")?, true)?;
+    world.refused("zfs set projectquota@7=1M tank/changed", 1, "must be upgraded")?;
+    world.ok("zpool set feature@userobj_accounting=enabled tank")?;
+    world.ok("zpool set feature@project_quota=enabled tank")?;
+    same("just enabled", counts("changed", "-")?, true)?;
+    make("changed", 5)?;
+    until("a change", || counts("changed", "7"))?;
+    world.ok("zfs mount tank/mounted")?;
+    until("a mount", || counts("mounted", "6"))?;
+    same("nothing was done", counts("left", "-")? && counts("set", "-")?, true)?;
+    world.ok("zfs set version=current tank/set")?;
+    same("a version", counts("set", "6")?, true)?;
+    world.ok("zfs get -H -o value projectobjused@0 tank/set")?.prints("6")?;
+    world.ok("zpool get -H -o value feature@userobj_accounting,feature@project_quota tank")?.prints("active\nactive")?;
+    world.ok("zpool destroy tank").map(drop)
 }
 
 fn refusals(world: &World) -> Result<(), Failure> {

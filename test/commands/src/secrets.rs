@@ -1,6 +1,7 @@
 //! Encrypted file systems as users have them: made, locked, opened, with another key, cloned; pools are judged by OpenZFS's `zdb`.
 
 use crate::receives::{piped, shell};
+use crate::waiting::until;
 use crate::world::{Failure, World, judge, same};
 use std::os::unix::fs::MetadataExt;
 
@@ -129,10 +130,13 @@ pub fn raw_copies(world: &World) -> Result<(), Failure> {
     std::fs::write(world.path("mnt/tank/a/b/more"), SECRET)?;
     world.ok("zfs snapshot -r tank/a@two")?;
     world.ok("zfs bookmark tank/a/b@two tank/a/b#two")?;
+    let counted = world.ok("zfs userspace -Hpn -o name,objused tank/a/b")?.out;
     lock(world)?;
     piped(world, "zfs send -w -R -I @one tank/a@two | zfs receive copy/a")?;
     world.ok("zfs load-key -L file://{dir}/key copy/a")?;
     world.ok("zfs mount -a")?;
+    // Nobody could count what came without a key.
+    until("who uses how much of the copy", || Ok(world.ok("zfs userspace -Hpn -o name,objused copy/a/b")?.out == counted))?;
     let files = [is_there(world, "mnt/copy/a/b/file", &contents)?, is_there(world, "mnt/copy/a/b/more", SECRET)?];
     same("the files", files, [true, true])?;
     world.ok("zfs snapshot -r tank/a@three")?;

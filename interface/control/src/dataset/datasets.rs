@@ -114,6 +114,9 @@ impl Datasets {
             _ => volumes::Change { size: None, properties: request.properties.clone() },
         };
         let (limits, properties) = owners::split(&change.properties);
+        if !pool.counts_projects() && limits.iter().any(owners::Limit::is_of_project) {
+            return Err(refused("pool and or dataset must be upgraded to set this property or value".to_string()));
+        }
         let (version, properties) = versions::split(properties, &handle).map_err(refused)?;
         let change = volumes::Change { properties, ..change };
         let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();

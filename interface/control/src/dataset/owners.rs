@@ -23,6 +23,13 @@ pub(crate) struct Limit {
     value: u64,
 }
 
+impl Limit {
+    /// True for a limit of a project.
+    pub(crate) fn is_of_project(&self) -> bool {
+        self.kind.starts_with("project")
+    }
+}
+
 /// Limits among properties that [`table::objection`] has nothing against, and the others.
 pub(crate) fn split(properties: &BTreeMap<String, String>) -> (Vec<Limit>, BTreeMap<String, String>) {
     let (owners, others): (BTreeMap<_, _>, _) = properties.clone().into_iter().partition(|(name, _)| table::is_owners(name));

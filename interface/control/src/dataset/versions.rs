@@ -30,7 +30,7 @@ pub(super) fn of_new(properties: &BTreeMap<String, String>) -> Result<Option<u64
     }
 }
 
-/// Version that a file system is to get, and the other properties. A lower one than it has is refused in OpenZFS's words; what is no file system
+/// Version that a file system is to have, and the other properties. A lower one than it has is refused in OpenZFS's words; what is no file system
 /// keeps the property, for whoever says that it has none.
 pub(super) fn split(
     mut properties: BTreeMap<String, String>,
@@ -42,12 +42,24 @@ pub(super) fn split(
         return Err(format!("Can not downgrade; already at version {now}"));
     }
     properties.remove("version");
-    Ok(((wanted > now).then_some(wanted), properties))
+    Ok((Some(wanted), properties))
 }
 
-/// Raises the version of a file system; it counts when that is mounted, too.
+/// Raises the version of a file system; it counts when that is mounted, too. Accounts that one that is mounted lacks are made before it returns,
+/// whatever version it had (OpenZFS: `zfs_prop_set_special`).
 pub(super) fn raise(mounts: &Mounts, handle: &DatasetHandle, version: Option<u64>) -> Result<(), DslError> {
     let Some(version) = version else { return Ok(()) };
+    if version > handle.prop_u64("version")?.0 {
+        enter(mounts, handle, version)?;
+    }
+    if let Some(mounted) = mounts.there(&handle.name()) {
+        // The version is set whatever comes of them: as in OpenZFS.
+        let _ = mounted.zfs().finish_accounts();
+    }
+    Ok(())
+}
+
+fn enter(mounts: &Mounts, handle: &DatasetHandle, version: u64) -> Result<(), DslError> {
     let objset = handle.objset()?;
     let tx = handle.assign(TxSpace::Writes(TX_BYTES))?;
     let raised = zpl::version::raise(&objset, version, &tx);

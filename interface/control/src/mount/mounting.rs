@@ -340,6 +340,7 @@ impl Mounter {
             made_for_it: made_for_it && is_own,
             opens: Opens {
                 settings,
+                accounts: pool.accounts(),
                 direct: self.direct.clone(),
                 writes_back: options.writes_back,
                 enforces_lists: options.posix_acl,

@@ -499,6 +499,7 @@ impl Mounts {
             let tells_xattrs = dataset.logs_xattrs();
             let log = dataset.intent_log(source).map_err(|error| failure::dataset("mount", &name, &error))?;
             zfs.begin(log, tells_xattrs, !opens.settings.read_only).map_err(|error| because(ErrorKind::Io, &*what, error))?;
+            opens.account(&zfs);
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = ZplFuse::new(zfs.clone(), snapshots).with_health(opens.is_suspended).with_workers(opens.works_in);

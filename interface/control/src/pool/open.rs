@@ -8,10 +8,11 @@ use crate::volume::Shelf;
 use dmu::TxgManager;
 use dsl::DslPool;
 use exec::{Mutex, MutexGuard};
-use ondisk::Guid;
+use ondisk::{Guid, objset_flags};
 use pool::{Pool, PoolError, VdevProps};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use zpl::Settings;
 
 /// Pool that is open, with its mounts and what the daemon knows of it.
 pub struct OpenPool {
@@ -147,9 +148,27 @@ impl OpenPool {
     pub fn txgs(&self) -> Option<Arc<TxgManager>> {
         self.pool.is_writeable().then(|| self.pool.txgs().clone())
     }
+    fn has_enabled(&self, feature: &str) -> bool {
+        self.pool.features().iter().any(|(name, _, references)| name == feature && references.is_some())
+    }
     /// True when new nodes get a project number.
     pub fn counts_projects(&self) -> bool {
-        self.pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some())
+        self.has_enabled("project_quota")
+    }
+    /// Flags of object sets that have accounts of all that the pool counts (see `ondisk::objset_flags`).
+    pub(crate) fn accounts(&self) -> u64 {
+        let objects = if self.has_enabled("userobj_accounting") { objset_flags::USEROBJACCOUNTING_COMPLETE } else { 0 };
+        let projects = if self.counts_projects() { objset_flags::PROJECTQUOTA_COMPLETE } else { 0 };
+        objset_flags::USERACCOUNTING_COMPLETE | objects | projects
+    }
+    /// Has mounted file systems go by the features that are enabled now: those that lack accounts of objects or projects make them with their next
+    /// change, as in OpenZFS.
+    pub(crate) fn follow_features(&self) {
+        for mounted in self.mounts.all() {
+            let zfs = mounted.zfs();
+            zfs.set_settings(Settings { project_quota: self.counts_projects(), ..zfs.settings() });
+            zfs.want_accounts(self.accounts());
+        }
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
 /// Sets a property that the pool keeps, feature flags included.
 pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -> Result<(), Failure> {
     if let Some(feature) = name.strip_prefix("feature@") {
-        return open.pool().enable_feature(feature).map_err(|error| match error {
+        return open.pool().enable_feature(feature).map(|()| open.follow_features()).map_err(|error| match error {
             PoolError::BadProperty => because(ErrorKind::Invalid, what, format!("invalid feature '{feature}'")),
             PoolError::BadValue => because(ErrorKind::Unsupported, what, format!("feature '{feature}' is not available in this version")),
             other => pool_failure(what.to_string(), &other),

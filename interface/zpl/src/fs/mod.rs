@@ -155,6 +155,25 @@ impl Zfs {
         self.store.renew_version()
     }
 
+    /// Names what its pool accounts for, by flags of object sets (see `ondisk::objset_flags`). Accounts that are not complete are made anew, in the
+    /// background, from the next change on, or from [`Zfs::begin_accounts`].
+    pub fn want_accounts(&self, flags: u64) {
+        self.store.limits.recount.want(flags);
+    }
+
+    /// Has accounts that are not complete ([`Zfs::want_accounts`]) made anew in the background (OpenZFS: `dmu_objset_id_quota_upgrade`).
+    pub fn begin_accounts(&self) {
+        self.store.limits.recount.begin();
+    }
+
+    /// Makes accounts that are not complete ([`Zfs::want_accounts`]) anew, or waits for who does.
+    ///
+    /// # Errors
+    /// Those of reading objects and of transactions; `Busy` when the file system is unmounted meanwhile.
+    pub fn finish_accounts(&self) -> Result<(), ZplError> {
+        self.store.limits.recount.finish()
+    }
+
     /// Number of files without names that are to be deleted; 0 where nothing is deleted.
     pub fn unlinked(&self) -> u64 {
         if self.is_read_only() { 0 } else { self.store.unlinked.count() }
@@ -191,6 +210,7 @@ impl Zfs {
 
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub fn forget_all(&self) {
+        self.store.limits.recount.stop();
         self.nodes.forget_all();
         if self.store.room.is_frozen() {
             // No txg brings it to the disk any more; one that cannot be logged is what a crash would lose.
@@ -204,6 +224,7 @@ impl Zfs {
     /// # Errors
     /// Those of a transaction.
     pub fn hand_over(&self) -> Result<Vec<Remembered>, ZplError> {
+        self.store.limits.recount.stop();
         self.nodes.hand_over()
     }
 

@@ -12,6 +12,7 @@ mod legacy;
 mod log;
 mod model;
 mod pool;
+mod recount;
 mod replay;
 mod replay_bed;
 mod saxattr;

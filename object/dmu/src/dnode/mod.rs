@@ -271,6 +271,11 @@ impl Dnode {
         })
     }
 
+    /// Has the record written anew as it is. [`DmuError::NoSuchObject`] when the object is freed.
+    pub fn rewrite(&self, tx: &Tx) -> Result<(), DmuError> {
+        self.change(tx, |_| Ok(()))
+    }
+
     /// Changes the type of the data: a record of the DSL that starts to carry a ZAP (OpenZFS: `dmu_object_zapify`).
     pub fn set_kind(&self, kind: ObjectType, tx: &Tx) -> Result<(), DmuError> {
         self.change(tx, |state| {

@@ -5,11 +5,10 @@
 
 use super::Objset;
 use crate::dnode::{SPILL_BLOCK, Tree};
-use crate::special::is_own;
 use crate::{DmuError, Dnode, Tx};
 use abd::Abd;
 use exec::{Mutex, RwLock};
-use ondisk::{DNODE_SLOT_BYTES, ObjectId, ObjectType, dnode_flags, objset_flags};
+use ondisk::{DNODE_SLOT_BYTES, ObjectType, dnode_flags, objset_flags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,38 +46,73 @@ pub trait ObjsetHook: Send + Sync {
     fn has_unsettled(&self) -> bool {
         false
     }
+    /// Flags of an object set all of whose objects it has accounted for (see `ondisk::objset_flags`). With that of counts of objects, only
+    /// those are counted, as such and for their projects, whose records have the mark of it (OpenZFS: `DNODE_FLAG_USEROBJUSED_ACCOUNTED`).
+    fn counts(&self) -> u64 {
+        objset_flags::USERACCOUNTING_COMPLETE
+    }
 }
 
 /// Bytes and objects by owner.
 type OwnerSums = BTreeMap<ObjectOwner, (i64, i64)>;
 
+/// Marks in the records of dnodes that are accounted for in this way, by flags of object sets.
+fn marks(counts: u64) -> u8 {
+    let marks = [
+        (objset_flags::USERACCOUNTING_COMPLETE, dnode_flags::USERUSED_ACCOUNTED),
+        (objset_flags::USEROBJACCOUNTING_COMPLETE, dnode_flags::USEROBJUSED_ACCOUNTED),
+    ];
+    marks.into_iter().filter(|(counted, _)| counts & counted != 0).fold(0, |all, (_, mark)| all | mark)
+}
+
+/// Way in which what is synced is accounted for.
+#[derive(Clone, Default)]
+struct Way {
+    hook: Option<Arc<dyn ObjsetHook>>,
+    /// Flags of object sets whose marks records lose.
+    forgets: u64,
+}
+
+impl Way {
+    fn counts(&self) -> u64 {
+        self.hook.as_ref().map_or(0, |hook| hook.counts())
+    }
+
+    /// Flags that a record gets that had these.
+    fn flags(&self, flags: u8) -> u8 {
+        (flags | marks(self.counts())) & !marks(self.forgets)
+    }
+}
+
 /// Hook that accounts for the objects of an object set, and the changes that are not accounted for yet.
 #[derive(Default)]
 pub(crate) struct Accounting {
-    hook: RwLock<Option<Arc<dyn ObjsetHook>>>,
+    way: RwLock<Way>,
     /// Change of what owners use by dnodes of a sync that failed later on: the repeated sync settles it.
     unsettled: Mutex<OwnerSums>,
 }
 
 impl Accounting {
-    /// Objects synced from now on are accounted for.
-    pub(super) fn set_hook(&self, hook: Arc<dyn ObjsetHook>) {
-        *self.hook.write() = Some(hook);
+    /// Objects of syncs that begin from now on are accounted for by this hook, and records lose the marks of what is forgotten.
+    pub(super) fn set_way(&self, hook: Option<Arc<dyn ObjsetHook>>, forgets: u64) {
+        *self.way.write() = Way { hook, forgets };
     }
 
-    /// The flags that a dnode gets which is synced: an ordinary one is accounted for, once the object set has a hook.
-    pub(crate) fn dnode_flags(&self, object: ObjectId, objset_flags: u64) -> u8 {
-        if is_own(object) || self.hook.read().is_none() {
-            return 0;
-        }
-        let counts_objects = objset_flags & objset_flags::USEROBJACCOUNTING_COMPLETE != 0;
-        dnode_flags::USERUSED_ACCOUNTED | if counts_objects { dnode_flags::USEROBJUSED_ACCOUNTED } else { 0 }
+    /// Flags of what is accounted for.
+    pub(super) fn counts(&self) -> u64 {
+        let way = self.way.read();
+        way.counts() & !way.forgets
+    }
+
+    /// True when a record with these flags is as a sync would leave it.
+    pub(super) fn is_marked(&self, flags: u8) -> bool {
+        self.way.read().flags(flags) == flags
     }
 
     /// Changes to charge in a sync: begins with those that a failed one left.
     pub(crate) fn begin(&self) -> OwnerCharges {
-        let hook = self.hook.read().clone();
-        OwnerCharges { hook, sums: std::mem::take(&mut *self.unsettled.lock()) }
+        let way = self.way.read().clone();
+        OwnerCharges { way, sums: std::mem::take(&mut *self.unsettled.lock()) }
     }
 
     /// The sync failed before the changes were settled: the next one does it.
@@ -89,25 +123,34 @@ impl Accounting {
 
 /// Changes of the owners' usage in a txg, summed as dnodes are committed.
 pub(crate) struct OwnerCharges {
-    hook: Option<Arc<dyn ObjsetHook>>,
+    /// Way that counts for the whole sync.
+    way: Way,
     sums: OwnerSums,
 }
 
 impl OwnerCharges {
     /// Charges of no owner: there is no hook.
     pub(crate) fn none() -> OwnerCharges {
-        OwnerCharges { hook: None, sums: OwnerSums::new() }
+        OwnerCharges { way: Way::default(), sums: OwnerSums::new() }
+    }
+
+    /// Flags that the record of a dnode gets that had these.
+    pub(crate) fn flags(&self, flags: u8) -> u8 {
+        self.way.flags(flags)
     }
 
     /// A dnode went from one tree to another.
     pub(crate) fn add(&mut self, dnode: &Dnode, before: &Tree, after: &Tree) {
-        let Some(hook) = self.hook.clone() else { return };
+        let Some(hook) = self.way.hook.clone() else { return };
+        let counts_objects = hook.counts() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0;
         let mut charge = |tree: &Tree, sign: i64| {
             let counted = tree.exists && tree.flags & dnode_flags::USERUSED_ACCOUNTED != 0;
             let Some(owner) = counted.then(|| owner(hook.as_ref(), dnode, tree)).flatten() else { return };
+            let is_whole = !counts_objects || tree.flags & dnode_flags::USEROBJUSED_ACCOUNTED != 0;
+            let owner = if is_whole { owner } else { ObjectOwner { project: None, ..owner } };
             let sum = self.sums.entry(owner).or_default();
             sum.0 += sign * (tree.used_bytes as i64 + DNODE_SLOT_BYTES as i64);
-            sum.1 += sign;
+            sum.1 += if is_whole { sign } else { 0 };
         };
         charge(before, -1);
         charge(after, 1);
@@ -115,7 +158,7 @@ impl OwnerCharges {
 
     /// Hands the changes to the hook.
     pub(crate) fn settle(self, objset: Option<Arc<Objset>>, tx: &Tx) -> Result<(), DmuError> {
-        let Some(hook) = &self.hook else { return Ok(()) };
+        let Some(hook) = &self.way.hook else { return Ok(()) };
         let changed = self.sums.iter().filter(|(_, sum)| **sum != (0, 0));
         let deltas: Vec<OwnerDelta> = changed.map(|(&owner, &(bytes, objects))| OwnerDelta { owner, bytes, objects }).collect();
         match objset {

@@ -97,6 +97,13 @@ impl Head {
         });
     }
 
+    /// Has room for the records of all accounting objects from the next sync on: object sets of old versions are smaller
+    /// (OpenZFS: `dmu_objset_open_impl` lets them grow).
+    pub(super) fn make_room(&self) {
+        let mut facts = self.0.lock();
+        facts.block_bytes = facts.block_bytes.max(OBJSET_BYTES);
+    }
+
     pub(super) fn zil_header(&self) -> ZilHeader {
         self.0.lock().zil_header_at(Txg(u64::MAX)).clone()
     }

@@ -9,7 +9,7 @@ mod slots;
 mod table;
 
 use crate::dnode::{Context, Core, Tree};
-use crate::special::SPECIAL_OBJECTS;
+use crate::special::{SPECIAL_OBJECTS, is_own};
 use crate::{BlockIo, DmuError, Dnode, DnodeInfo, ObjsetEnv, ObjsetProps, Tx};
 use accounting::Accounting;
 use head::Head;
@@ -197,7 +197,32 @@ impl Objset {
 
     /// Installs the file system's hook for user accounting; objects synced from now on are accounted for.
     pub fn set_hook(&self, hook: Arc<dyn ObjsetHook>) {
-        self.accounting.set_hook(hook);
+        self.set_accounting(Some(hook), 0);
+    }
+
+    /// Accounts for the objects of syncs that begin from now on by this hook, or not at all. Records that are written lose the marks of what the flags
+    /// `forgets` stand for (see `ondisk::objset_flags`), and what they were charged as such.
+    pub fn set_accounting(&self, hook: Option<Arc<dyn ObjsetHook>>, forgets: u64) {
+        self.accounting.set_way(hook, forgets);
+    }
+
+    /// Flags of what objects are accounted for, of those of an object set (see `ondisk::objset_flags`); 0 without a hook.
+    pub fn counts(&self) -> u64 {
+        self.accounting.counts()
+    }
+
+    /// The object, unless it is freed or its record has the marks that a sync would leave it: those of what is accounted for, and no others.
+    ///
+    /// # Errors
+    /// Those of [`Objset::hold`].
+    pub fn unaccounted(&self, object: ObjectId) -> Result<Option<Arc<Dnode>>, DmuError> {
+        let dnode = match self.hold(object) {
+            Err(DmuError::NoSuchObject) => return Ok(None),
+            held => held?,
+        };
+        let tree = dnode.contents.tree();
+        let is_done = tree.exists && self.accounting.is_marked(tree.flags);
+        Ok((!is_done).then_some(dnode))
     }
 
     /// Facts of a dnode that is in memory, and how many hold it; nothing is read for it, and it stays as long as it would.
@@ -258,6 +283,9 @@ impl Objset {
 
     /// Makes an object at this number (also the accounting objects -1, -2, -3).
     pub fn claim_object(&self, object: ObjectId, new: NewObject, tx: &Tx) -> Result<Arc<Dnode>, DmuError> {
+        if is_own(object) {
+            self.head.make_room();
+        }
         self.table.claim(object, new, tx)
     }
 

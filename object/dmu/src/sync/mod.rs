@@ -119,7 +119,7 @@ impl Objset {
     /// Puts a dnode's new root in place, or takes back what was written for it.
     fn commit(&self, mut job: NodeSync, txg: Txg, charges: &mut OwnerCharges) -> Result<(), DmuError> {
         let object = job.object();
-        job.flags |= self.accounting().dnode_flags(object, self.flags());
+        job.flags = charges.flags(job.flags);
         let is_own = is_own(object);
         let stored = match job.error {
             Some(error) => Err(error),
