@@ -486,7 +486,7 @@ impl Mounts {
         })?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
-        zfs.set_direct(Direct { tunables: opens.direct, stats: self.direct_of(&name) });
+        zfs.set_direct(Direct { tunables: opens.direct.clone(), stats: self.direct_of(&name) });
         // Before what nobody has open is deleted.
         if !kernels.remembered.is_empty() {
             zfs.take_over(kernels.remembered);
