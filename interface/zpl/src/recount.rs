@@ -199,7 +199,7 @@ pub(crate) struct Recount {
 }
 
 impl Drop for Recount {
-    /// Who opens the file system next may count. After [`Recount::stop`], the end of a mount, there is nothing to wait for.
+    /// Leaves the count to whoever opens the file system next. After [`Recount::stop`], the end of a mount, there is nothing to wait for.
     fn drop(&mut self) {
         self.stop();
     }

@@ -12,7 +12,7 @@ type Entered = Box<dyn Fn() + Send + Sync>;
 pub struct Opens {
     /// Behaviour that follows properties.
     pub settings: Settings,
-    /// What the pool accounts for, by flags of object sets.
+    /// Accounts that the pool keeps, by flags of object sets.
     pub accounts: u64,
     /// Parameters of direct I/O.
     pub direct: Arc<Tunables>,
