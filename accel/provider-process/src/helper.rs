@@ -52,12 +52,12 @@ fn end_with(connection: &UnixStream) -> io::Result<()> {
 /// Loads the library and serves it until nobody is at the other end.
 ///
 /// # Errors
-/// Those of the connection.
+/// Those of the connection; that the system starts no threads.
 pub fn serve(library: &Path) -> io::Result<()> {
     let connection = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     end_with(&connection)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    let exec: Exec = Arc::new(Pool::new(cores.max(2)));
+    let exec: Exec = Arc::new(Pool::start(cores.max(2), 0)?);
     let provider = match CProvider::load(&exec, library) {
         Ok(provider) => provider,
         Err(error) => return Hello::Failed { why: error.to_string() }.write(&mut &connection),

@@ -16,6 +16,7 @@ mod pool;
 mod random;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod timers;
 
 pub use completion::{Completer, Completion, WaitQueue, completion};
@@ -25,6 +26,7 @@ pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWrite
 pub use lockstep::{Lockstep, yield_point};
 pub use pool::{Pool, system_clock};
 pub use random::SplitMix;
+pub use threads::{NoThread, lacks_threads};
 
 use std::sync::Arc;
 
@@ -56,8 +58,29 @@ pub trait Executor: Send + Sync {
     /// Runs queued jobs on this thread until `ready` is true, or parks in `park` when other threads do the work.
     /// `park` returns when the state behind `ready` may have changed.
     fn wait(&self, ready: &dyn Fn() -> bool, park: &dyn Fn());
-    /// Starts a long-running operation (one that may wait). Under [`Inline`] it panics: drivers call such work themselves.
+    /// Starts a long-running operation (one that may wait). Where the system starts no thread it runs on one that is there already, once that is free,
+    /// or on that of whoever joins it: it changes nothing of its thread. Under [`Inline`] it panics: drivers call such work themselves.
     fn spawn_operation(&self, name: &str, operation: Job) -> OperationHandle;
+    /// Starts an operation on a thread that is its own from beginning to end: one that changes the thread, or that others can do without.
+    ///
+    /// # Errors
+    /// That the system starts no thread; `operation` is dropped then.
+    fn spawn_alone(&self, name: &str, operation: Job) -> Result<OperationHandle, NoThread> {
+        Ok(self.spawn_operation(name, operation))
+    }
+    /// Starts work that somebody outside asks for, and that may start operations in its turn. Where the system starts no thread some at a time run on
+    /// threads that are kept for this.
+    ///
+    /// # Errors
+    /// That there is no thread for it; `work` is dropped then.
+    fn enter(&self, name: &str, work: Job) -> Result<OperationHandle, NoThread> {
+        Ok(self.spawn_operation(name, work))
+    }
+    /// True when the system would not start `count` threads more at this moment.
+    fn lacks_threads(&self, count: usize) -> bool {
+        let _ = count;
+        false
+    }
     /// True when nothing runs except on the thread that waits (so loops that need a background thread must be driven).
     fn is_inline(&self) -> bool;
     /// Monotonic time in nanoseconds: real under [`Pool`], virtual otherwise.
@@ -106,29 +129,41 @@ impl std::fmt::Debug for Computing<'_> {
 
 /// A started operation; dropping it detaches.
 #[derive(Debug)]
-pub struct OperationHandle {
-    thread: Option<std::thread::JoinHandle<()>>,
-    /// Number of the operation under [`Lockstep`].
-    participant: Option<usize>,
+pub struct OperationHandle(Started);
+
+#[derive(Debug)]
+enum Started {
+    /// Operation of a pool.
+    Task(Arc<threads::Task>),
+    /// Thread under [`Lockstep`], with the number of the operation.
+    Thread(std::thread::JoinHandle<()>, usize),
 }
 
 impl OperationHandle {
-    pub(crate) fn of_thread(thread: std::thread::JoinHandle<()>, participant: Option<usize>) -> OperationHandle {
-        OperationHandle { thread: Some(thread), participant }
+    pub(crate) fn of_thread(thread: std::thread::JoinHandle<()>, participant: usize) -> OperationHandle {
+        OperationHandle(Started::Thread(thread, participant))
+    }
+
+    pub(crate) fn of_task(task: Arc<threads::Task>) -> OperationHandle {
+        OperationHandle(Started::Task(task))
     }
 
     /// True when the operation has ended.
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+        match &self.0 {
+            Started::Task(task) => task.has_ended(),
+            Started::Thread(thread, _) => thread.is_finished(),
+        }
     }
 
-    /// Waits for the operation to end.
-    pub fn join(mut self) {
-        if let Some(number) = self.participant {
-            lockstep::wait_for_end(number);
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+    /// Waits for the operation to end; runs it here, where it got no thread and nobody has begun with it.
+    pub fn join(self) {
+        match self.0 {
+            Started::Task(task) => task.join(),
+            Started::Thread(thread, participant) => {
+                lockstep::wait_for_end(participant);
+                let _ = thread.join();
+            }
         }
     }
 }

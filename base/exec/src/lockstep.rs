@@ -400,7 +400,7 @@ impl Executor for Lockstep {
 
     fn spawn_operation(&self, name: &str, operation: Job) -> OperationHandle {
         let (number, thread) = self.start(name, true, operation);
-        OperationHandle::of_thread(thread, Some(number))
+        OperationHandle::of_thread(thread, number)
     }
 
     fn is_inline(&self) -> bool {

@@ -8,6 +8,7 @@
 //! the two steps on both sides). At most one worker at a time is woken to search; when it finds work it passes the
 //! search on, so a burst wakes workers one by one instead of all at once.
 
+use crate::threads::{NoThread, Start, Threads, of_the_system};
 use crate::timers::Timers;
 use crate::{Executor, Job, OperationHandle, TaskClass};
 use parking_lot::Mutex;
@@ -96,6 +97,7 @@ pub fn system_clock() -> (i64, u32) {
 pub struct Pool {
     shared: Arc<Shared>,
     timers: Timers,
+    threads: Threads,
     started: Instant,
 }
 
@@ -106,8 +108,23 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` workers (at least one).
+    /// A pool of `threads` workers (at least one), which keeps no threads for operations.
+    ///
+    /// # Panics
+    /// When the system starts no thread: for tests and tools that have nothing to lose.
     pub fn new(threads: usize) -> Self {
+        Pool::start(threads, 0).expect("the system can start the threads of a pool")
+    }
+
+    /// A pool of `threads` workers (at least one) that keeps `kept` threads for operations which the system starts none for.
+    ///
+    /// # Errors
+    /// Those of the system; no thread is left then.
+    pub fn start(threads: usize, kept: usize) -> std::io::Result<Pool> {
+        Pool::by(of_the_system(), threads, kept)
+    }
+
+    pub(crate) fn by(start: Start, threads: usize, kept: usize) -> std::io::Result<Pool> {
         let threads = threads.max(1);
         let shared = Arc::new(Shared {
             queues: (0..threads).map(|_| Queue::default()).collect(),
@@ -119,14 +136,16 @@ impl Pool {
             stopping: AtomicBool::new(false),
             computing: AtomicIsize::new(0),
         });
+        let weak: Weak<Shared> = Arc::downgrade(&shared);
+        let deliver = move |class: TaskClass, job: Job| weak.upgrade().map(|shared| shared.spawn(class, job)).is_some();
+        let timers = Timers::new(&start, Box::new(deliver))?;
+        let pool = Pool { shared, timers, threads: Threads::new(start.clone(), kept)?, started: Instant::now() };
         for index in 0..threads {
-            let own = shared.clone();
-            std::thread::Builder::new()
-                .name(format!("z-worker-{index}"))
-                .spawn(move || own.work(index))
-                .expect("the system can start a worker thread");
+            let own = pool.shared.clone();
+            // Those that were started end with the pool.
+            start(&format!("z-worker-{index}"), Box::new(move || own.work(index)))?;
         }
-        Pool { shared, timers: Timers::default(), started: Instant::now() }
+        Ok(pool)
     }
 }
 
@@ -266,10 +285,7 @@ impl Executor for Pool {
     }
 
     fn spawn_after(&self, delay_ns: u64, class: TaskClass, job: Job) {
-        let weak: Weak<Shared> = Arc::downgrade(&self.shared);
-        self.timers.start(Duration::from_nanos(delay_ns), class, job, move || {
-            Box::new(move |class, job| weak.upgrade().map(|shared| shared.spawn(class, job)).is_some())
-        });
+        self.timers.start(Duration::from_nanos(delay_ns), class, job);
     }
 
     fn wait(&self, ready: &dyn Fn() -> bool, park: &dyn Fn()) {
@@ -279,8 +295,19 @@ impl Executor for Pool {
     }
 
     fn spawn_operation(&self, name: &str, operation: Job) -> OperationHandle {
-        let handle = std::thread::Builder::new().name(name.to_string()).spawn(operation);
-        OperationHandle::of_thread(handle.expect("the system can start an operation's thread"), None)
+        self.threads.spawn(name, operation)
+    }
+
+    fn spawn_alone(&self, name: &str, operation: Job) -> Result<OperationHandle, NoThread> {
+        self.threads.spawn_alone(name, operation)
+    }
+
+    fn enter(&self, name: &str, work: Job) -> Result<OperationHandle, NoThread> {
+        self.threads.enter(name, work)
+    }
+
+    fn lacks_threads(&self, count: usize) -> bool {
+        self.threads.lacks(count)
     }
 
     fn is_inline(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Executors: what hangs, gets lost or becomes irreproducible when these fail.
 
-use crate::{Condvar, Exec, Executor, Inline, Lockstep, Mutex, OperationHandle, Pool, RwLock, TaskClass, WaitQueue, completion};
+use crate::threads::{Start, of_the_system};
+use crate::{Condvar, Exec, Executor, Inline, Job, Lockstep, Mutex, OperationHandle, Pool, RwLock, TaskClass, WaitQueue, completion};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -298,4 +300,97 @@ fn lockstep_runs_whole_programs() {
 #[should_panic(expected = "a thread panicked (lockstep seed 3)")]
 fn lockstep_reports_a_panic_of_an_operation() {
     Lockstep::run(3, |exec| exec.spawn_operation("bad", Box::new(|| panic!("on purpose"))).join());
+}
+
+/// Threads of the system, of which those at these places of the order are refused.
+fn refusing(is_refused: impl Fn(usize) -> bool + Send + Sync + 'static) -> Start {
+    let (system, started) = (of_the_system(), AtomicUsize::new(0));
+    Arc::new(move |name: &str, job: Job| match is_refused(started.fetch_add(1, Ordering::SeqCst)) {
+        true => Err(io::Error::from(io::ErrorKind::WouldBlock)),
+        false => system(name, job),
+    })
+}
+
+/// Operations that start operations and wait for them, timers and jobs; returns how many ran.
+fn nested(exec: &Exec) -> usize {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<OperationHandle> = (0..4)
+        .map(|_| {
+            let (ran, own) = (ran.clone(), exec.clone());
+            let outer = move || {
+                let counted = ran.clone();
+                let inner = move || {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                };
+                own.spawn_operation("inner", Box::new(inner)).join();
+                let (completer, done) = completion();
+                own.spawn_after(1, TaskClass::Read, Box::new(move || completer.complete(())));
+                done.wait(&own);
+                ran.fetch_add(1, Ordering::SeqCst);
+            };
+            exec.spawn_operation("outer", Box::new(outer))
+        })
+        .collect();
+    handles.into_iter().for_each(OperationHandle::join);
+    ran.load(Ordering::SeqCst)
+}
+
+/// If this fails, a limit of threads has a daemon abort, or its operations stand still, whichever thread the system refuses: also all from one on.
+#[test]
+fn every_refused_thread_is_survived() {
+    const POOL: usize = 2 + 1 + 2;
+    for refused in 0..POOL + 12 {
+        for is_lasting in [false, true] {
+            let start = refusing(move |number| if is_lasting { number >= refused } else { number == refused });
+            match Pool::by(start, 2, 2) {
+                Err(error) => assert!(refused < POOL, "thread {refused}: {error}"),
+                Ok(pool) => {
+                    assert!(refused >= POOL, "thread {refused} of a pool is missing");
+                    assert_eq!(nested(&(Arc::new(pool) as Exec)), 8, "thread {refused}");
+                }
+            }
+        }
+    }
+}
+
+/// If this fails, work from outside takes all threads that are kept for what it starts itself, and everything stands still; or a thread is lost with
+/// each operation that panics.
+#[test]
+fn work_from_outside_leaves_kept_threads_to_what_it_starts() {
+    let pool = Pool::by(refusing(|number| number >= 1 + 1 + 4), 1, 4).expect("a pool");
+    let exec: Exec = Arc::new(pool);
+    assert!(exec.lacks_threads(1) && exec.spawn_alone("alone", Box::new(|| {})).is_err());
+    exec.spawn_operation("bad", Box::new(|| panic!("on purpose"))).join();
+    let (gate, ran) = (Arc::new((Mutex::new(false), Condvar::new())), Arc::new(AtomicUsize::new(0)));
+    let entered = |number: usize| {
+        let (gate, ran, own) = (gate.clone(), ran.clone(), exec.clone());
+        let work = move || {
+            let mut is_open = gate.0.lock();
+            while !*is_open {
+                gate.1.wait(&mut is_open);
+            }
+            drop(is_open);
+            // Waited for by other means than a join.
+            let (completer, done) = completion();
+            drop(own.spawn_operation("inner", Box::new(move || completer.complete(()))));
+            done.wait(&own);
+            ran.fetch_add(number, Ordering::SeqCst);
+        };
+        exec.enter("outside", Box::new(work))
+    };
+    // A kept thread may not yet be where it waits for work.
+    let patiently = |number| loop {
+        match entered(number) {
+            Ok(handle) => return handle,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let (first, second) = (patiently(1), patiently(2));
+    assert!(entered(4).is_err(), "a third one is refused");
+    *gate.0.lock() = true;
+    gate.1.notify_all();
+    first.join();
+    second.join();
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+    patiently(8).join();
 }

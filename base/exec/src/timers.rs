@@ -1,5 +1,6 @@
-//! Timers of the production executor: one thread that sleeps until the next is due, started with the first timer.
+//! Timers of the production executor: one thread that sleeps until the next is due, started with the executor.
 
+use crate::threads::Start;
 use crate::{Job, TaskClass};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -14,7 +15,6 @@ struct State {
     /// Jobs by due time, then by the order of their start.
     waiting: BTreeMap<(Instant, u64), (TaskClass, Job)>,
     started: u64,
-    running: bool,
     stopping: bool,
 }
 
@@ -25,26 +25,28 @@ struct Shared {
 }
 
 /// Jobs that run later.
-#[derive(Default)]
 pub(crate) struct Timers(Arc<Shared>);
 
 impl Timers {
-    /// Hands `job` to `deliver` after `delay`; `deliver` is made when the timer thread starts.
-    pub(crate) fn start(&self, delay: Duration, class: TaskClass, job: Job, deliver: impl FnOnce() -> Deliver) {
+    /// Timers that hand their jobs to `deliver`.
+    ///
+    /// # Errors
+    /// Those of the system, which starts no thread.
+    pub(crate) fn new(start: &Start, deliver: Deliver) -> std::io::Result<Timers> {
+        let timers = Timers(Arc::default());
+        let shared = timers.0.clone();
+        start("z-timer", Box::new(move || run(&shared, &deliver)))?;
+        Ok(timers)
+    }
+
+    /// Hands `job` on after `delay`.
+    pub(crate) fn start(&self, delay: Duration, class: TaskClass, job: Job) {
         let now = Instant::now();
         let due = now.checked_add(delay).unwrap_or(now + Duration::from_secs(1 << 30));
         let mut state = self.0.state.lock();
         state.started += 1;
         let key = (due, state.started);
         state.waiting.insert(key, (class, job));
-        if !state.running {
-            state.running = true;
-            let (shared, deliver) = (self.0.clone(), deliver());
-            std::thread::Builder::new()
-                .name("z-timer".to_string())
-                .spawn(move || run(&shared, &deliver))
-                .expect("the system can start the timer thread");
-        }
         drop(state);
         self.0.changed.notify_one();
     }

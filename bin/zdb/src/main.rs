@@ -274,7 +274,10 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
         let known = import::known(&cache_file(arguments)).unwrap_or_default();
         known.into_iter().find(|pool| pool.name == name).map(|pool| pool.paths).unwrap_or_default()
     };
-    let exec: Exec = Arc::new(exec::Pool::new(1));
+    let exec: Exec = match exec::Pool::start(1, 0) {
+        Ok(threads) => Arc::new(threads),
+        Err(error) => return fatal(target, &error),
+    };
     let checkpointed = arguments.more.checkpointed > 0;
     let pool = match import::open(&exec, name, &paths, checkpointed) {
         Ok(pool) => pool,

@@ -73,6 +73,7 @@ enum Failure {
     /// The accelerator ended.
     Ended(Source, String),
     Signals(io::Error),
+    Threads(io::Error),
 }
 
 impl fmt::Display for Failure {
@@ -83,6 +84,7 @@ impl fmt::Display for Failure {
             Failure::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             Failure::Provider(error) => error.fmt(f),
             Failure::Ended(source, why) => write!(f, "the provider ({source}) has ended: {why}"),
+            Failure::Threads(error) => write!(f, "cannot start its threads: {error}"),
             Failure::Signals(error) => write!(f, "cannot wait for signals: {error}"),
         }
     }
@@ -125,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     drop(entered);
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
-    let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
+    let exec: Exec = Arc::new(Pool::start(arguments.threads.unwrap_or(cores.max(4)), 0).map_err(Failure::Threads)?);
     let setup = TargetSetup {
         lease_ns: u64::from(arguments.lease) * 1_000_000_000,
         memory_bytes_max: arguments.memory,

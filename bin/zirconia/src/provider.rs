@@ -242,7 +242,9 @@ fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
 
 /// Registers a provider of this process, which tests it; returns it with why its process has ended, if it has.
 fn tested(name: &str) -> Result<(Exec, Device, Option<String>), Failure> {
-    let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
+    let threads = exec::Pool::start(std::thread::available_parallelism().map_or(2, usize::from), 0);
+    let threads = threads.map_err(|error| Failure::new(ErrorKind::Io, format!("provider '{name}' cannot be tested"), error.to_string()))?;
+    let exec: Exec = Arc::new(threads);
     let (provider, hosted) = cli::patiently(&format!("'{name}' is opened"), || own(&exec, name))?;
     let test_deadline_ns = LIBRARY_DEADLINE.as_nanos() as u64;
     let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_deadline_ns, ..RegisterOptions::default() };

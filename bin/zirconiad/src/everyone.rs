@@ -25,8 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Semaphore;
 
-/// Number of requests that are worked on at a time.
+/// Number of questions that are worked on at a time.
 const THREADS: usize = 4;
 /// Number of requests at a time whose sender was allowed something, of all and of one user: streams take as long as they take.
 const DELEGATED_MAX: usize = 32;
@@ -68,6 +69,8 @@ struct Desk {
     /// Threads for what was delegated.
     delegated: Handle,
     workers: Arc<Guests>,
+    /// Turns of questions, so many at a time.
+    turns: Arc<Semaphore>,
 }
 
 /// Begins to answer; ends when what is returned is dropped. None where this is not root's daemon: an ordinary user's pools are that user's own.
@@ -85,7 +88,8 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Everyone>
         listen(&socket).map_err(failed)?
     };
     let workers = Guests::new((DELEGATED_MAX, DELEGATED_OF_A_USER_MAX));
-    let desk = Desk { control, delegated: delegated.handle().clone(), workers };
+    let turns = Arc::new(Semaphore::new(THREADS));
+    let desk = Desk { control, delegated: delegated.handle().clone(), workers, turns };
     questions.spawn(accept(listener, socket, desk));
     Ok(Some(Everyone { questions, delegated }))
 }
@@ -247,7 +251,9 @@ async fn perform(
             // Nothing of theirs is written into a pool's history.
             Some(request) => {
                 let caller = Caller { command: None, uid, user: Some(user), attached: None };
-                whole(&server::execute(desk.control, request, caller).await)
+                // Nobody closes the semaphore.
+                let turn = desk.turns.acquire_owned().await.ok();
+                whole(&server::execute(desk.control, request, caller, turn).await)
             }
             None => whole(&Response::Failed(request.refusal())),
         },
@@ -265,11 +271,7 @@ async fn delegated(request: Request, caller: Caller, desk: Desk, working: &Atomi
     let work = desk.delegated.spawn(async move {
         match asked {
             Request::Send(asked) => streaming::send(asked, caller, control, place).await,
-            asked => {
-                let response = server::execute(control, asked, caller).await;
-                drop(place);
-                whole(&response)
-            }
+            asked => whole(&server::execute(control, asked, caller, place).await),
         }
     });
     let reply = work.await.unwrap_or_else(|_| refused(ErrorKind::Internal, "a defect in the daemon"));

@@ -26,6 +26,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 /// Descriptors that a daemon has before it opens its first pool, with some for requests, and for the process that watches it.
 const DESCRIPTORS: usize = 64;
+/// Threads that a daemon keeps for what has to go on where the system starts no more: its end, exports, answers.
+pub const KEPT: usize = 8;
+/// Threads that a daemon has with a pool or two, besides its workers and those that are kept.
+const THREADS: usize = 24;
 /// Longest time that one question to the daemon is waited for; another one follows.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -46,6 +50,19 @@ pub fn check_descriptors() -> Result<(), Failure> {
     take_and_leave(DESCRIPTORS).map_err(failed)
 }
 
+/// Refuses to begin where the system starts fewer threads than a daemon with a pool or two needs: later it could neither serve nor say so.
+///
+/// # Errors
+/// That there are too few.
+pub fn check_threads(workers: usize) -> Result<(), Failure> {
+    let count = workers + KEPT + THREADS;
+    if !exec::lacks_threads(count) {
+        return Ok(());
+    }
+    let limits = "raise the limit of the user's processes ('ulimit -u', LimitNPROC=) or of the control group (pids.max, TasksMax=)";
+    Err(Failure::new(ErrorKind::Io, START, format!("too few threads: it needs {count} more than there are; {limits}")))
+}
+
 /// Takes so many descriptors, and lets go of them.
 fn take_and_leave(count: usize) -> io::Result<()> {
     let root = File::open("/")?;
@@ -60,7 +77,7 @@ pub fn run(state: &StateDir) -> Result<i32, Failure> {
     let failed = |error: io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
     let (mut process, output) = start().map_err(failed)?;
     let (until, (says, heard)) = (Instant::now() + DEADLINE, channel());
-    std::thread::spawn(move || hand_on(output, io::stderr(), &says));
+    std::thread::Builder::new().spawn(move || hand_on(output, io::stderr(), &says)).map_err(failed)?;
     match heard.recv_timeout(DEADLINE) {
         Ok(()) => outcome(&mut process, state, until, true),
         Err(RecvTimeoutError::Timeout) => Err(late(state)),

@@ -5,6 +5,7 @@
 
 mod everyone;
 mod hall;
+mod hands;
 mod held;
 mod keeper;
 mod launch;
@@ -101,6 +102,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let state = StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, START, error.to_string()))?;
     launch::check_descriptors()?;
+    let cores = std::thread::available_parallelism().map_or(4, usize::from);
+    let workers = arguments.threads.unwrap_or(cores.max(4)).max(1);
+    launch::check_threads(workers)?;
     state.prepare(START)?;
     match arguments {
         Arguments { background: false, .. } | Arguments { supervised: true, .. } => {}
@@ -129,8 +133,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     logging::tell(level);
     tracing::info!("zirconiad {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
-    let cores = std::thread::available_parallelism().map_or(4, usize::from);
-    let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
+    let exec: Exec = Arc::new(Pool::start(workers, launch::KEPT).map_err(failed).inspect_err(|failure| sign.fail(failure))?);
     live(exec, &state, (door, place), ports, (line, heritage), &mut sign).inspect_err(|failure| sign.fail(failure))
 }
 
@@ -144,7 +147,7 @@ fn live(
     sign: &mut Sign,
 ) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, START, error.to_string());
-    let control = Control::start(exec, state.clone());
+    let control = Control::start(exec.clone(), state.clone());
     control.mount_tree();
     control.watch();
     control.serve_nbd().map_err(failed)?;
@@ -170,11 +173,14 @@ fn live(
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());
     // What is left waits for devices that do not answer, at most; it must not keep the process.
-    std::thread::spawn(|| {
-        std::thread::sleep(END);
-        std::process::exit(1);
-    });
+    drop(exec.spawn_operation("z-end", Box::new(end_late)));
     served.map(drop)
+}
+
+/// Ends the process when it did not end by itself.
+fn end_late() {
+    std::thread::sleep(END);
+    std::process::exit(1)
 }
 
 /// Address and port, or a port of this machine alone.

@@ -63,7 +63,8 @@ impl Ports {
                 Err(error) => {
                     control.port_closed(place.0.name(), place.1, &error);
                     let usher = usher.clone();
-                    std::thread::spawn(move || usher.try_again(place));
+                    // Detached: it ends when the port is open, or the daemon ends.
+                    std::thread::Builder::new().name("z-port".to_string()).spawn(move || usher.try_again(place))?;
                 }
             }
         }

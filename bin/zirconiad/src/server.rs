@@ -3,6 +3,7 @@
 //! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
 //! taken (out of descriptors) is no reason to end: others give some back.
 
+use crate::hands::{self, Asker};
 use crate::place::{Place, listen};
 use crate::readers;
 use crate::sign::Sign;
@@ -22,6 +23,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,6 +48,8 @@ const COMMANDS_MAX: usize = 256;
 const READERS_MAX: usize = 32;
 /// Number of connections of either kind at a time, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;
+/// Time that requests which still run get to end when the daemon does.
+const ENDING: Duration = Duration::from_secs(5);
 /// Pause after a connection that could not be taken.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -167,8 +171,9 @@ impl Door {
                 tokio::select! {
                     () = place.changed() => if let Some(listener) = place.put_back() {
                         commands.source = listener;
-                        let control = control.clone();
-                        tokio::task::spawn_blocking(move || control.remember());
+                        let own = control.clone();
+                        // Else the next change does it.
+                        let _ = hands::begin(control.exec(), Asker::Owner, move || own.remember());
                     },
                     (stream, place) = commands.next() => {
                         let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
@@ -203,7 +208,10 @@ impl Door {
         match result {
             Ok(Ending::Replaced) => runtime.shutdown_background(),
             // Requests that still run get to the end of what they do; the pools are closed after them.
-            _ => runtime.shutdown_timeout(Duration::from_secs(5)),
+            _ => {
+                runtime.shutdown_timeout(ENDING);
+                hands::rest(ENDING);
+            }
         }
         result
     }
@@ -252,7 +260,8 @@ pub fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
 
 /// Answer with the metrics of this moment.
 pub async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
-    let text = tokio::task::spawn_blocking(move || control.metrics()).await.unwrap_or_default();
+    let own = control.clone();
+    let text = hands::done(control.exec(), Asker::Anybody, move || own.metrics()).await.unwrap_or_default();
     reply(StatusCode::OK, OPENMETRICS, text.into_bytes())
 }
 
@@ -311,7 +320,8 @@ async fn asked(request: hyper::Request<Incoming>, attached: Option<Attached>) ->
 async fn perform(request: Request, caller: Caller, control: Arc<Control>, stop: Arc<Stop>) -> Response {
     if request == Request::Stop {
         let asked = control.clone();
-        if !tokio::task::spawn_blocking(move || asked.end()).await.unwrap_or(true) {
+        // Whatever keeps it from being asked for, the daemon ends.
+        if !hands::done(control.exec(), Asker::Owner, move || asked.end()).await.unwrap_or(true) {
             // The connection ends with this process: the next one is asked again.
             return std::future::pending().await;
         }
@@ -320,33 +330,37 @@ async fn perform(request: Request, caller: Caller, control: Arc<Control>, stop: 
         return Response::Done { remarks };
     }
     if let Request::Upgrade(upgrade) = request {
-        let replaced = tokio::task::spawn_blocking(move || control.hand_over(Path::new(&upgrade.program))).await;
-        return match replaced {
-            Ok(Ok(())) => {
+        let own = control.clone();
+        let replaced = hands::done(control.exec(), Asker::Owner, move || own.hand_over(Path::new(&upgrade.program))).await;
+        return match replaced.and_then(|replaced| replaced) {
+            Ok(()) => {
                 stop.soon(Ending::Replaced);
                 Response::Done { remarks: Vec::new() }
             }
-            Ok(Err(failure)) => Response::Failed(failure),
-            Err(error) => Response::Failed(Failure::new(ErrorKind::Internal, "cannot replace the daemon", error.to_string())),
+            Err(failure) => Response::Failed(failure),
         };
     }
-    execute(control, request, caller).await
+    execute(control, request, caller, ()).await
 }
 
-/// Has a request worked on by a thread that may wait, and looks after it meanwhile.
-pub async fn execute(control: Arc<Control>, request: Request, caller: Caller) -> Response {
+/// Has a request worked on by a thread that may wait, and looks after it meanwhile; `kept` lives as long as it is worked on.
+pub async fn execute<K: Send + 'static>(control: Arc<Control>, request: Request, caller: Caller, kept: K) -> Response {
     let (owner, asked) = (control.clone(), request.clone());
-    let mut work = tokio::task::spawn_blocking(move || owner.execute(&asked, &caller));
+    let asker = match caller.user {
+        None => Asker::Owner,
+        Some(_) if request.is_delegable() => Asker::Delegate,
+        Some(_) => Asker::Anybody,
+    };
+    let work = move || {
+        let _kept = kept;
+        owner.execute(&asked, &caller)
+    };
+    let mut work = pin!(hands::done(control.exec(), asker, work));
     let mut in_vain = Duration::ZERO;
     loop {
         match tokio::time::timeout(LOOK, &mut work).await {
             Ok(Ok(response)) => return response,
-            Ok(Err(error)) => {
-                return Response::Failed(
-                    Failure::new(ErrorKind::Internal, "the request failed", format!("a defect in the daemon: {error}"))
-                        .advise("the daemon goes on; please report this with its log"),
-                );
-            }
+            Ok(Err(failure)) => return Response::Failed(failure),
             // The work goes on: nothing can take it back.
             Err(_) => match control.waits_in_vain(&request) {
                 Some(failure) if in_vain >= Control::PATIENCE => return Response::Failed(failure),

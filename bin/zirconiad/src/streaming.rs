@@ -1,5 +1,6 @@
 //! Answers that are streams: made by a thread that may wait, at the pace of whoever reads them. None is ever whole in memory.
 
+use crate::hands::{self, Asker};
 use crate::server::reply_with;
 use control::{Caller, Control, Outlet};
 use control_api::{ErrorKind, FRAME_HEAD_BYTES, Failure, Response, STREAM_TYPE, SendNote, SendRequest, data_head, note_frame};
@@ -129,19 +130,24 @@ pub async fn send<K: Send + 'static>(request: SendRequest, caller: Caller, contr
     let (ready, is_ready) = oneshot::channel();
     let cut = Cut::new(watch::channel(false).0);
     let own = cut.clone();
-    tokio::task::spawn_blocking(move || {
+    let (exec, runtime) = (control.exec().clone(), Handle::current());
+    let asker = if caller.user.is_none() { Asker::Owner } else { Asker::Delegate };
+    let begun = hands::begin(&exec, asker, move || {
         let _kept = kept;
         let ends = own.clone();
         match control.send(&request, &caller, Arc::new(move || _ = ends.send_replace(true))) {
             Ok(outgoing) => {
                 if ready.send(Ok(())).is_ok() {
-                    outgoing.run(&mut Pipe::new(frames, own, Handle::current()));
+                    outgoing.run(&mut Pipe::new(frames, own, runtime));
                 }
             }
             // Who asked may be gone.
             Err(failure) => drop(ready.send(Err(failure))),
         }
     });
+    if let Err(failure) = begun {
+        return reply_with(&Response::Failed(failure)).map(Reply::Whole);
+    }
     let failure = match is_ready.await {
         Ok(Ok(())) => {
             let mut response = hyper::Response::new(Reply::Frames(Frames { made: taken, cut: Some(cut) }));

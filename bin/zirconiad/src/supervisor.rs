@@ -272,7 +272,8 @@ impl Daemon {
         let process = start(program, theirs)?;
         let (words, speaker) = (kept.words()?, ours.try_clone()?);
         // It waits until the daemon has heard, or is gone.
-        std::thread::spawn(move || words.iter().try_for_each(|word| line::say(&speaker, word)));
+        let speak = move || words.iter().try_for_each(|word| line::say(&speaker, word));
+        std::thread::Builder::new().spawn(speak)?;
         let line = StdDatagram::from(ours);
         line.set_nonblocking(true)?;
         Ok(Daemon { process, line: Some(UnixDatagram::from_std(line)?), left: None, has_group: program.is_tried, is_given_up: false })

@@ -101,7 +101,8 @@ fn txg_number(word: &str) -> Result<u64, Stop> {
 fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
     let (ended, waiting) = std::sync::mpsc::channel::<()>();
     let log = client.state().log().display().to_string();
-    let teller = std::thread::spawn(move || {
+    // Without a thread for it nothing is said.
+    let teller = std::thread::Builder::new().spawn(move || {
         if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             cli::errln!(
                 "waiting: devices are searched, and a pool that another system may have imported is watched for a while; see {log}"
@@ -110,7 +111,7 @@ fn patiently<R>(client: &Client, work: impl FnOnce() -> R) -> R {
     });
     let result = work();
     drop(ended);
-    let _ = teller.join();
+    let _ = teller.map(std::thread::JoinHandle::join);
     result
 }
 

@@ -6,7 +6,7 @@ use crate::device::devices::Devices;
 use crate::device::reserved::Reserved;
 use crate::device::served::Served;
 use crate::events::Events;
-use crate::failure::suspended;
+use crate::failure::{no_thread, suspended};
 use crate::inject::Injections;
 use crate::mount::handing::Handing;
 use crate::mount::holding::Holding;
@@ -23,7 +23,7 @@ use crate::pool::reopening::Reopening;
 use crate::pool::vdevs::Vdevs;
 use crate::pool::{OpenPool, Pools, stopping};
 use crate::portal::{NbdDoor, Portal, Ports, changes_volumes};
-use crate::requests::{About, about, changed_pool, changes_pools};
+use crate::requests::{About, THREADS, about, changed_pool, changes_pools, needs_threads};
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::volume::door::Door;
@@ -281,7 +281,8 @@ impl Control {
 
     /// Executes one request; it may take as long as its transaction group.
     pub fn execute(&self, request: &Request, caller: &Caller) -> Response {
-        if let Err(failure) = self.opening.await_pools(&self.exec, request) {
+        let ready = self.check_threads(request).and_then(|()| self.opening.await_pools(&self.exec, request));
+        if let Err(failure) = ready {
             return Response::Failed(failure);
         }
         self.await_departures(request);
@@ -315,6 +316,19 @@ impl Control {
                 Response::Failed(failure)
             }
         }
+    }
+
+    /// Refuses what may need threads that the system does not start: it would stop in the middle.
+    fn check_threads(&self, request: &Request) -> Result<(), Failure> {
+        if needs_threads(request) && self.exec.lacks_threads(THREADS) {
+            return Err(no_thread(request.refusal().what));
+        }
+        Ok(())
+    }
+
+    /// Executor that the daemon's work runs on.
+    pub fn exec(&self) -> &Exec {
+        &self.exec
     }
 
     /// Answer with a warning where what was done could not be written down for the next daemon.

@@ -5,6 +5,12 @@ use dsl::DslError;
 use pool::{PoolError, ScanError};
 use std::fmt::Display;
 
+/// Failure of what needs a thread that the system does not start.
+pub fn no_thread(what: impl Into<String>) -> Failure {
+    let advice = "nothing was done: end other programs, or raise the limit ('prlimit --nproc', LimitNPROC=, TasksMax=), and try again";
+    Failure::new(ErrorKind::Busy, what, exec::NoThread.to_string()).advise(advice)
+}
+
 /// Failure of a dataset operation on `name`: `cannot VERB 'name': …`.
 pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
     let failure = Failure::new(kind(error), format!("cannot {verb} '{name}'"), error.to_string());

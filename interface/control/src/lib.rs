@@ -30,4 +30,5 @@ pub use attached::Attached;
 pub use control::{Caller, Control};
 pub use dataset::sending::{Outgoing, Outlet};
 pub use dsl::Subject;
+pub use failure::no_thread;
 pub use mount::keeping::{Heirloom, Heritage, Keeper};

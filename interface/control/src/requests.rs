@@ -2,6 +2,9 @@
 
 use control_api::{DirectTarget, Request, Response};
 
+/// Threads that a request may need at once: those of a pool, of its devices and mounts.
+pub(crate) const THREADS: usize = 8;
+
 /// Answer to a request that is done, with nothing to say about it.
 pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
@@ -18,6 +21,12 @@ pub(crate) fn changes_pools(request: &Request) -> bool {
         Request::PoolDestroy(_) | Request::PoolExport(_) | Request::PoolReguid(_) | Request::PoolSplit(_) | Request::VdevChange(_) => true,
         _ => false,
     }
+}
+
+/// True for requests that may start what stays; what ends it makes do with the threads that are kept for that.
+pub(crate) fn needs_threads(request: &Request) -> bool {
+    let ends = matches!(request, Request::PoolExport(_) | Request::PoolDestroy(_) | Request::DatasetDestroy(_) | Request::Unmount(_));
+    request.changes() && !ends
 }
 
 /// Name of the pool that a request changes, for its history.

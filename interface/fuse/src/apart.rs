@@ -11,14 +11,22 @@ use std::sync::Arc;
 /// Runs work apart and waits for it; returns `otherwise` when it came to no end.
 pub fn apart<T: Send + 'static>(exec: &Exec, otherwise: T, work: impl FnOnce() -> T + Send + 'static) -> T {
     let result = Arc::new(Mutex::new(None));
-    let told = result.clone();
+    let work = Arc::new(Mutex::new(Some(work)));
+    let (told, taken) = (result.clone(), work.clone());
     let operation = move || {
         // Where that is not possible the work is done all the same: it is needed, and nobody may come to kill us meanwhile.
         service::stand_apart();
-        let done = work();
-        *told.lock() = Some(done);
+        let work = taken.lock().take();
+        *told.lock() = work.map(|work| work());
     };
-    exec.spawn_operation("z-fuse-own", Box::new(operation)).join();
+    match exec.spawn_alone("z-fuse-own", Box::new(operation)) {
+        Ok(operation) => operation.join(),
+        // Nor where the system starts no thread: no other may be without descriptors for ever.
+        Err(_) => {
+            let work = work.lock().take();
+            return work.map_or(otherwise, |work| work());
+        }
+    }
     let done = result.lock().take();
     done.unwrap_or(otherwise)
 }

@@ -60,7 +60,7 @@ fn in_folder(exec: &Exec, folder: &Path, work: impl FnOnce() -> Reply<()> + Send
         let alone = rustix::thread::unshare(rustix::thread::UnshareFlags::FS);
         *told.lock() = alone.and_then(|()| rustix::process::chdir(&folder)).map_err(Errno::from).and_then(|()| work());
     };
-    exec.spawn_operation("z-fuse-mount", Box::new(operation)).join();
+    exec.spawn_alone("z-fuse-mount", Box::new(operation)).map_err(|_| Errno(libc::EAGAIN))?.join();
     *result.lock()
 }
 

@@ -45,6 +45,21 @@ impl Chores {
         drop(state);
         let own = self.clone();
         // Detached: it ends when there is nothing to do.
+        if self.exec.spawn_alone(self.name, Box::new(move || own.run())).is_err() {
+            self.go_on_without();
+        }
+    }
+
+    /// Leaves the work to those who are there, or to whoever has time, where the system starts no thread.
+    fn go_on_without(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.threads > 1 {
+            state.threads -= 1;
+            drop(state);
+            return self.wanted.notify_one();
+        }
+        drop(state);
+        let own = self.clone();
         drop(self.exec.spawn_operation(self.name, Box::new(move || own.run())));
     }
 

@@ -203,7 +203,11 @@ impl Shared {
         // It counts as waiting from here on, so that nobody else starts another for the same reason.
         self.idle.fetch_add(1, Ordering::AcqRel);
         let own = self.clone();
-        drop(self.exec.spawn_operation(&format!("z-fuse-{number}"), Box::new(move || own.run(number, &set))));
+        if self.exec.spawn_alone(&format!("z-fuse-{number}"), Box::new(move || own.run(number, &set))).is_err() {
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+            self.leave(state, number);
+            return Err(rustix::io::Errno::AGAIN.into());
+        }
         Ok(())
     }
 

@@ -167,7 +167,7 @@ impl From<SyncError> for ZplError {
             SyncError::Dmu(error) => error.into(),
             SyncError::Block(error, _) => DmuError::from(error).into(),
             SyncError::Damaged(record) => ZplError::Stopped(record.into()),
-            SyncError::Pool(_) | SyncError::Stopped => ZplError::STOPPED,
+            SyncError::Pool(_) | SyncError::Stopped | SyncError::NoThread => ZplError::STOPPED,
         }
     }
 }

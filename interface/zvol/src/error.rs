@@ -61,7 +61,7 @@ impl From<SyncError> for VolumeError {
         match error {
             SyncError::Dmu(error) => error.into(),
             SyncError::Block(error, _) => DmuError::from(error).into(),
-            SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped => VolumeError::Stopped,
+            SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped | SyncError::NoThread => VolumeError::Stopped,
         }
     }
 }

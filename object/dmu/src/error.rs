@@ -242,6 +242,8 @@ pub enum SyncError {
     Damaged(DamagedRecord),
     /// The sync was given up because the pool is being closed.
     Stopped,
+    /// The system starts no thread for it.
+    NoThread,
 }
 
 impl fmt::Display for SyncError {
@@ -251,6 +253,7 @@ impl fmt::Display for SyncError {
             SyncError::Block(error, _) => write!(f, "sync failed: {error}"),
             SyncError::Pool(_) | SyncError::Damaged(_) => f.write_str("sync failed: the pool's records could not be written"),
             SyncError::Stopped => f.write_str("sync was stopped"),
+            SyncError::NoThread => fmt::Display::fmt(&exec::NoThread, f),
         }
     }
 }
@@ -262,7 +265,7 @@ impl Error for SyncError {
             SyncError::Dmu(error) => error.source(),
             SyncError::Damaged(record) => Some(record),
             SyncError::Block(_, cause) | SyncError::Pool(cause) => Some(cause.error()),
-            SyncError::Stopped => None,
+            SyncError::Stopped | SyncError::NoThread => None,
         }
     }
 }

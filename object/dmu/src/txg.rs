@@ -175,7 +175,7 @@ impl TxgManager {
         })
     }
 
-    /// Names the sync and, under a threaded executor, starts the thread that drives it.
+    /// Names the sync and, under a threaded executor, starts the thread that drives it. Where the system starts none whoever waits for a txg is told so.
     pub fn start(self: &Arc<Self>, sync: Arc<dyn TxgSync>) {
         *self.sync.lock() = Some(sync);
         if self.exec.is_inline() {
@@ -183,8 +183,10 @@ impl TxgManager {
         }
         self.state.lock().threaded = true;
         let manager = self.clone();
-        let handle = self.exec.spawn_operation("z-txg-sync", Box::new(move || manager.run()));
-        *self.thread.lock() = Some(handle);
+        match self.exec.spawn_alone("z-txg-sync", Box::new(move || manager.run())) {
+            Ok(handle) => *self.thread.lock() = Some(handle),
+            Err(_) => self.end_with(SyncError::NoThread),
+        }
     }
 
     /// Syncs what is open, stops the thread and lets go of the sync. No transaction can be assigned afterwards.
@@ -248,9 +250,13 @@ impl TxgManager {
     /// Tells everybody who waits that nothing more will be synced. A sync under way is not waited for: its devices may never answer, and
     /// nobody knows what becomes of it.
     pub fn give_up(&self) {
+        self.end_with(SyncError::Stopped);
+    }
+
+    fn end_with(&self, error: SyncError) {
         {
             let mut state = self.state.lock();
-            state.failed.get_or_insert(SyncError::Stopped);
+            state.failed.get_or_insert(error);
             state.stopping = true;
             self.kicked.notify_all();
         }

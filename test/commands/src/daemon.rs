@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Time by which a daemon that can do something has done it.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// User id of whoever may have few threads.
+const LIMITED: u32 = 54_322;
 /// User id of somebody else.
 const STRANGER: u32 = 54_321;
 
@@ -246,6 +248,46 @@ pub fn few_descriptors(world: &World) -> Result<(), Failure> {
         same(&format!("lines with {limit} descriptors"), ran.err.trim_end().lines().count(), 1)?;
     }
     Ok(())
+}
+
+/// If this fails, a daemon that the system refuses threads panics, hangs or leaves its pools open, or says that it runs where it cannot.
+pub fn few_threads(world: &World) -> Result<(), Failure> {
+    // Root has no limit.
+    let user = if need::is_root() { format!("setpriv --reuid={LIMITED} --regid={LIMITED} --clear-groups ") } else { String::new() };
+    let program = |name: &str| world.program(name);
+    if world.out_of_reach(world.run(&format!("{user}{} --help", program("zpool")))?, "daemon: few threads")? {
+        return Ok(());
+    }
+    world.vdevs(&["a", "b"])?;
+    if need::is_root() {
+        world.ok(&format!("chown -R {LIMITED}:{LIMITED} {{dir}}"))?;
+    }
+    for limit in [3, 15, 20, 25] {
+        let ran = world.run(&format!("{user}prlimit --nproc={limit}:{limit} {} --background", program("zirconiad")))?;
+        ran.says("cannot start the daemon: too few threads: it needs ")?;
+        same(&format!("exit status and lines with {limit} threads"), (ran.code, ran.err.trim_end().lines().count()), (1, 1))?;
+    }
+    let run = |name: &str, words: &str| world.run(&format!("{user}{} {words}", program(name)));
+    let ok = |name: &str, words: &str| world.ok(&format!("{user}{} {words}", program(name)));
+    ok("zpool", "create -O canmount=off tank {vdevs}/a")?;
+    ok("zpool", "create -O canmount=off other {vdevs}/b")?;
+    let daemon = world.daemon()?;
+    world.ok(&format!("prlimit --pid {daemon} --nproc=5:5"))?;
+    for (name, words) in [("zfs", "create -o canmount=off tank/fs"), ("zpool", "scrub -w tank"), ("zpool", "set comment=no tank")] {
+        let ran = run(name, words)?;
+        ran.says("the system starts no more threads")?.says("nothing was done")?;
+        same(&format!("exit status of {name} {words}"), ran.code, 1)?;
+    }
+    for _ in 0..5 {
+        ok("zfs", "list -H -o name -r tank")?.prints("tank")?;
+    }
+    ok("zpool", "export other")?;
+    same("the daemon", world.daemon()?, daemon)?;
+    ok("zirconia", "stop")?;
+    let log = std::fs::read_to_string(world.path("state/zirconiad.log"))?;
+    same("panics and aborts in the log", log.contains("panicked") || log.contains("ended by signal"), false)?;
+    ok("zfs", "create -o canmount=off tank/fs")?;
+    ok("zpool", "destroy tank").map(drop)
 }
 
 /// Waits until a file that the next daemon goes by is written again.

@@ -295,6 +295,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "daemon: dead mounts", needs: MOUNTS, run: daemon::dead_mounts },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
     Scenario { name: "daemon: few descriptors", needs: NOTHING, run: daemon::few_descriptors },
+    Scenario { name: "daemon: few threads", needs: NOTHING, run: daemon::few_threads },
     Scenario { name: "daemon: asked at once after a death", needs: MOUNTS, run: durable::asked_at_once },
     Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
     Scenario { name: "output: scripted, columns, usage", needs: NOTHING, run: output::scripted },

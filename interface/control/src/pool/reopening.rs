@@ -2,7 +2,7 @@
 
 use crate::device::beneath;
 use crate::device::devices::Devices;
-use crate::failure::{because, lacks_logs, pool_failure};
+use crate::failure::{because, lacks_logs, no_thread, pool_failure};
 use crate::mount::handing::Handing;
 use crate::mount::returning::Returning;
 use crate::pool::Pools;
@@ -14,6 +14,7 @@ use crate::pool::remembered::Remembered;
 use crate::pool::rewinding::{preview, remark_of, report_of};
 use crate::provider::accelerators::Accelerators;
 use crate::report::pictures;
+use crate::requests::THREADS;
 use control_api::{ErrorKind, Failure, ImportSearch, PoolClear, PoolImport, Response, shown};
 use device::BlockDevice;
 use exec::Exec;
@@ -156,6 +157,9 @@ impl Reopening {
     /// Opens one of the absent pools, and mounts nothing.
     fn open(&self, name: &str, way: Way) -> Result<Response, Failure> {
         let what = format!("cannot open '{name}' again");
+        if self.exec.lacks_threads(THREADS) {
+            return Err(no_thread(what));
+        }
         let Some(entry) = self.pools.absent.entry(name) else {
             return Err(because(ErrorKind::NotFound, what, "no such pool"));
         };

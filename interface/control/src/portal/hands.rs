@@ -52,6 +52,21 @@ impl Hands {
         drop(state);
         let own = self.clone();
         // Detached: it ends when there is nothing to do.
+        if self.exec.spawn_alone(self.name, Box::new(move || own.work())).is_err() {
+            self.go_on_without();
+        }
+    }
+
+    /// Leaves the work to those who are there, or to whoever has time, where the system starts no thread.
+    fn go_on_without(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.threads > 1 {
+            state.threads -= 1;
+            drop(state);
+            return self.changed.notify_one();
+        }
+        drop(state);
+        let own = self.clone();
         drop(self.exec.spawn_operation(self.name, Box::new(move || own.work())));
     }
 

@@ -31,6 +31,10 @@ impl Running {
     /// # Errors
     /// Those of the system.
     pub(super) fn new(name: &'static str) -> io::Result<Running> {
+        // The runtime panics where it gets no thread.
+        if exec::lacks_threads(THREADS) {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, exec::NoThread));
+        }
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name(name).enable_all().build()?;
         Ok(Running { runtime, served: Vec::new(), stop: watch::channel(false).0 })
     }

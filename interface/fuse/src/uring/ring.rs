@@ -120,15 +120,22 @@ impl Ring {
             crowd: crowd.clone(),
             watcher,
         });
-        ring.start_thread();
+        if !ring.start_thread() {
+            return Err(rustix::io::Errno::AGAIN.into());
+        }
         Ok(ring)
     }
 
-    fn start_thread(self: &Arc<Self>) {
+    /// Starts a thread, which stays on the processor; false where the system does not.
+    fn start_thread(self: &Arc<Self>) -> bool {
         self.crowd.threads.fetch_add(1, Ordering::AcqRel);
         let own = self.clone();
         let name = format!("z-fuse-ring-{}", self.processor);
-        drop(self.exec.spawn_operation(&name, Box::new(move || own.run())));
+        let is_started = self.exec.spawn_alone(&name, Box::new(move || own.run())).is_ok();
+        if !is_started {
+            self.crowd.threads.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_started
     }
 
     /// Tells the kernel of seats; false when it refused one.
@@ -175,6 +182,7 @@ impl Ring {
         if state.spares > 0 {
             self.wanted.notify_one();
         } else if self.crowd.threads.load(Ordering::Acquire) < self.crowd.most {
+            // Without it those that are there take it up, or the next look has another try.
             self.start_thread();
         }
     }

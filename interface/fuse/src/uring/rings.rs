@@ -84,7 +84,7 @@ impl Rings {
             rings.rings.push(Ring::start(exec, *processor, &crowd, watch.clone())?);
         }
         let (own, all) = (watch, rings.rings.clone());
-        drop(exec.spawn_operation("z-fuse-watch", Box::new(move || own.run(&all))));
+        exec.spawn_alone("z-fuse-watch", Box::new(move || own.run(&all))).map_err(|_| rustix::io::Errno::AGAIN)?;
         Ok(rings)
     }
 
