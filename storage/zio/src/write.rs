@@ -151,9 +151,14 @@ impl Block {
         }
     }
 
-    /// Checksum of a block that may be the one that it replaces, which was made on the host: to be compared with that one's.
+    /// Checksum of a block that may be the one that it replaces, which was made on the host: to be compared with that one's. What is on a vdev that was
+    /// removed is written anew, and its place there forgotten one day.
     fn sum_to_compare(&self, made: &Physical) -> Option<[u64; 4]> {
         if !made.round.is_hosts() || !may_repeat(&self.request, (made.psize, made.compression)) {
+            return None;
+        }
+        let tree = &self.snapshot.view.tree;
+        if self.request.previous.dvas().any(|dva| tree.top(dva.vdev).is_none()) {
             return None;
         }
         self.snapshot.view.facts.sum_of(self.request.checksum, made.data.as_ref()?).ok()

@@ -73,6 +73,10 @@ mod tests {
         let daemon = Command::new(&program).args(["-c", "read line"]).stdin(Stdio::piped()).spawn();
         let mut daemon = daemon.expect("it is started");
         std::fs::write(state.join("zirconiad.lock"), daemon.id().to_string()).expect("written");
+        // The kernel lets the one that started it go on a moment before it has its name.
+        while !is_daemon(&daemon.id().to_string()) {
+            std::thread::yield_now();
+        }
         end_daemons(&prefix(7), &base);
         assert_eq!(daemon.wait().expect("its end").signal(), Some(9));
         let ended = output(Command::new("sleep").arg("10000"), &base, Duration::from_millis(1)).expect("it is started");

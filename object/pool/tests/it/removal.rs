@@ -97,6 +97,27 @@ fn what_was_on_a_removed_vdev_is_elsewhere() {
     }
 }
 
+/// If this fails, whoever writes everything anew to be rid of what a removal left finds as much of it as before.
+#[test]
+fn what_is_written_anew_does_not_stay_on_a_removed_vdev() {
+    let all = devices(5);
+    let (pool, object, _) = filled(TopKind::Leaf, 1, &all);
+    let strong = [("checksum", "sha256"), ("compression", "lz4")].map(|(name, value)| (name.to_string(), value.to_string()));
+    pool.dsl().hold("tank").expect("held").set_props(&strong).expect("set");
+    fill(&pool, object, 2);
+    settle(&pool);
+    let ages = fill(&pool, object, 2);
+    assert_eq!(pool.zio().stats().nop_writes.get(), FILE_BLOCKS as u64, "blocks that are the same stay where they are");
+    pool.remove_top(guid(&pool, 1)).expect("begun");
+    pool.removal_wait().expect("done");
+    let moved = pool.zio().stats().nop_writes.get();
+    fill(&pool, object, 2);
+    assert!(pool.zio().stats().nop_writes.get() < moved + FILE_BLOCKS as u64, "but for those that are nowhere");
+    settle(&pool);
+    check(&pool, object, &ages, "after everything was written anew");
+    is_clean(&pool, "after everything was written anew");
+}
+
 /// If this fails, blocks that were moved twice are lost, or an import cannot find out where anything is.
 #[test]
 fn one_removal_follows_another() {
