@@ -303,6 +303,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
     Scenario { name: "users: accounts after an upgrade", needs: MOUNTS, run: owners::upgraded },
     Scenario { name: "users: projects of files", needs: MOUNTS, run: owners::projects },
+    Scenario { name: "users: projects of trees of all kinds", needs: ROOT, run: owners::mixed_projects },
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: crowds of connections", needs: ROOT, run: users::crowds },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
