@@ -191,6 +191,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: refused at one of several places", needs: ROOT, run: hidden::several_places },
     Scenario { name: "mounts: at other places, by force", needs: ROOT, run: beside::forced },
     Scenario { name: "mounts: at other places, after a kill", needs: ROOT, run: beside::come_back },
+    Scenario { name: "mounts: snapshots, by hand", needs: ROOT, run: beside::snapshots_by_hand },
     Scenario { name: "mounts: dead ones go with their pool", needs: MOUNTS, run: beside::dead_with_their_pool },
     Scenario { name: "mounts: of another daemon, with the same names", needs: ROOT, run: beside::of_another_daemon },
     Scenario { name: "mounts: at other places, syncs forwarded", needs: LOOPS, run: beside::forwarded },
