@@ -134,8 +134,8 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
     is_left(world, "only")
 }
 
-/// If this fails, an administrator's view of a snapshot goes when somebody unmounts or moves the file system, or cannot be unmounted any more once the
-/// snapshot has another name, and whoever destroys it is told to wait for a stream that nobody sends.
+/// If this fails, an administrator's view of a snapshot goes when somebody unmounts, moves or rolls back the file system, or hinders that; or it cannot be
+/// unmounted any more once the snapshot has another name, and whoever destroys it is told to wait for a stream that nobody sends.
 pub fn snapshots_by_hand(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/t t {vdevs}/a")?;
@@ -152,6 +152,7 @@ pub fn snapshots_by_hand(world: &World) -> Result<(), Failure> {
         ("zfs unmount -f t/n", "zfs mount t/n"),
         ("zfs unmount t", "zfs mount -a"),
         ("zfs set mountpoint={mnt}/other t/n", "zfs inherit mountpoint t/n"),
+        ("zfs rollback t/n@s", "zfs mount -a"),
         ("zfs set canmount=off t/n", "zfs set canmount=on t/n"),
     ];
     for (line, back) in changes {

@@ -253,7 +253,7 @@ impl Datasets {
         // Those of what stays are browsed there.
         let is_browsed = |name: &str| name.contains('@') && !is_cleared(name) && !roots.iter().any(|root| is_within(name, root));
         let snapshots: Vec<String> = names.iter().filter(|name| is_browsed(name)).cloned().chain(marked_origins(pool, names)).collect();
-        let purpose = Purpose { what, verb: "destroyed", directory: Directory::Remove, force, volumes: true };
+        let purpose = Purpose { what, verb: "destroyed", directory: Directory::Remove, doomed: Vec::new(), force, volumes: true };
         let cleared = Cleared::clear(self, pool, &roots, &purpose)?;
         let destroyed = pool.mounts.close_snapshots(&snapshots, "destroy").and_then(|()| destroy_each(pool, names));
         if destroyed.is_err() {

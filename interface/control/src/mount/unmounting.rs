@@ -47,19 +47,18 @@ impl Unmounter {
         self.unmount_list(turn, pool, (name, pool.mounts.below(name)), (force, directory))
     }
 
-    /// Unmounts as [`Unmounter::unmount_tree`] does, but for snapshots: these are their own mounts, which stay where somebody mounted them (OpenZFS:
-    /// `changelist_gather` finds file systems only).
+    /// Unmounts as [`Unmounter::unmount_tree`] does, but for snapshots other than these: they are mounts of their own, which stay where somebody mounted
+    /// them (OpenZFS: `changelist_gather` finds file systems only).
     pub(crate) fn unmount_filesystems(
         &self,
         turn: &Turn<'_>,
         pool: &Arc<OpenPool>,
-        name: &str,
-        force: bool,
-        directory: Directory,
+        (name, snapshots): (&str, &[String]),
+        how: (bool, Directory),
     ) -> Result<Vec<Wish>, Failure> {
         let mut list = pool.mounts.below(name);
-        list.retain(|mounted| goes_along(&mounted.name(), name));
-        self.unmount_list(turn, pool, (name, list), (force, directory))
+        list.retain(|mounted| goes_along(&mounted.name(), name) || snapshots.contains(&mounted.name()));
+        self.unmount_list(turn, pool, (name, list), how)
     }
 
     fn unmount_list(
@@ -276,7 +275,7 @@ impl Unmounter {
             return left.and_then(|()| self.sync_after_unmount(&pool)).map(|()| Vec::new());
         }
         // What is mounted on top of it goes first.
-        drop(self.unmount_filesystems(&turn, &pool, &name, force, Directory::Keep)?);
+        drop(self.unmount_filesystems(&turn, &pool, (&name, &[]), (force, Directory::Keep))?);
         let unguarded = self.mounter.losses.forget_besides(&name);
         let mut on_elsewhere = pool.mounts.below(&name);
         on_elsewhere.retain(|mounted| goes_along(&mounted.name(), &name) && pool.mounts.standing(mounted) == Standing::Detached);
