@@ -152,6 +152,7 @@ pub fn snapshots_by_hand(world: &World) -> Result<(), Failure> {
         ("zfs unmount -f t/n", "zfs mount t/n"),
         ("zfs unmount t", "zfs mount -a"),
         ("zfs set mountpoint={mnt}/other t/n", "zfs inherit mountpoint t/n"),
+        ("zfs rename t/n t/m", "zfs rename t/m t/n"),
         ("zfs rollback t/n@s", "zfs mount -a"),
         ("zfs set canmount=off t/n", "zfs set canmount=on t/n"),
     ];

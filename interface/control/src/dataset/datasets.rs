@@ -240,7 +240,7 @@ impl Datasets {
         let moved = if request.no_unmount {
             Vec::new()
         } else {
-            self.unmounter.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Moves)?
+            self.unmounter.unmount_filesystems(&turn, &pool, (&request.from, &[]), (request.force, Directory::Moves))?
         };
         let renamed = pool.dsl().rename(&request.from, &request.to);
         if renamed.is_ok() {
