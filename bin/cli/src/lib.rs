@@ -31,7 +31,7 @@ mod value;
 pub use client::{Client, daemon_program, unexpected};
 pub use patience::patiently;
 pub use program::{Lacking, is_called, parsed, refuse_bytes, run, run_with, usage, words};
-pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
+pub use request::{absolute, assignments, done, invalid, place_of_device, place_of_path, properties, say};
 pub use stop::{EXIT_FAILURE, EXIT_USAGE, Stop};
 pub use value::{find, show, show_of_pool, show_source, sort_key};
 

@@ -49,16 +49,24 @@ pub fn properties(table: &'static [Described], words: &[String]) -> Result<BTree
 pub fn place_of_path(path: &str) -> Result<String, Failure> {
     let cannot = |error: std::io::Error| Failure::new(ErrorKind::NotFound, format!("cannot open '{path}'"), crate::os_error(&error));
     let number = std::fs::metadata(path).map_err(cannot)?.dev();
+    let place = place_of_device(number).map_err(cannot)?;
+    place.ok_or_else(|| Failure::new(ErrorKind::Invalid, format!("'{path}' is not on a mounted ZFS filesystem"), ""))
+}
+
+/// Mountpoint of the file system with this device number; None where that is no ZFS file system, and no other in userspace.
+///
+/// # Errors
+/// Those of reading the table of mounts.
+pub fn place_of_device(number: u64) -> std::io::Result<Option<String>> {
     let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(cannot)?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     // Number, parent, device, root, place, options …, a dash, type, source (proc(5)).
-    let place = mounts.lines().rev().find_map(|line| {
+    Ok(mounts.lines().rev().find_map(|line| {
         let (head, tail) = line.split_once(" - ")?;
         let fields: Vec<&str> = head.split(' ').collect();
         let is_it = fields.get(2) == Some(&device.as_str());
         fields.get(4).filter(|_| is_it && (tail.starts_with("fuse") || tail.starts_with("zfs "))).map(|place| unescape(place))
-    });
-    place.ok_or_else(|| Failure::new(ErrorKind::Invalid, format!("'{path}' is not on a mounted ZFS filesystem"), ""))
+    }))
 }
 
 /// Replaces the octal codes of blanks in mount tables.

@@ -3,8 +3,8 @@
 use clap::Args;
 use cli::print::Output;
 use cli::{Client, Stop};
-use control_api::{Failure, ProjectReport, ProjectRequest, Request, Response};
-use std::collections::VecDeque;
+use control_api::{ErrorKind, Failure, ProjectReport, ProjectRequest, Request, Response};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 const EXIT_REFUSED: u8 = 255;
 /// Words of the system for a file that is not there.
 const NO_ENTRY: &str = "No such file or directory";
+/// Inode number of `.zfs`, which has no project (OpenZFS: `ZFSCTL_INO_ROOT`).
+const CONTROL_INODE: u64 = 0x0000_FFFF_FFFF_FFFF;
+/// Number of files of one request: a request is not longer than 4 MiB.
+const FILES_AT_ONCE: usize = 1 << 14;
 
 /// `zfs project`.
 #[derive(Args, Clone, Debug)]
@@ -89,15 +93,24 @@ fn number(word: &str) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number != u32::MAX)
 }
 
-/// Operation on files of one file system.
+/// Operation on files, wherever the walk meets them.
 struct Work<'a> {
     client: &'a Client,
     how: &'a Project,
     action: Action,
-    mountpoint: String,
-    device: u64,
+    /// Mountpoint of the file system of ours that has this device number; None where it is another's.
+    mountpoints: BTreeMap<u64, Option<String>>,
     /// Project that files are to have.
     expected: u32,
+    /// True once something could not be looked at or changed, of which was told.
+    has_failed: bool,
+}
+
+/// File or directory, which may be a mountpoint.
+struct Found {
+    path: PathBuf,
+    inode: u64,
+    device: u64,
 }
 
 /// Runs the verb.
@@ -110,113 +123,181 @@ pub fn run(client: &Client, arguments: &Project) -> Result<u8, Stop> {
     if arguments.paths.is_empty() {
         return Err(Stop::usage("missing file or directory target(s)"));
     }
-    let mut code = 0;
+    let mut work = Work { client, how: arguments, action, mountpoints: BTreeMap::new(), expected: 0, has_failed: false };
     for path in &arguments.paths {
-        if let Err(why) = target(client, arguments, (action, project), path) {
-            cli::errln!("{why}");
-            code = EXIT_REFUSED;
+        if let Err(why) = work.target(project, path) {
+            work.complain(&why);
         }
     }
-    Ok(code)
+    Ok(if work.has_failed { EXIT_REFUSED } else { 0 })
 }
-
-/// Does what is asked for with one word of the command line; the error is what is said.
-fn target(client: &Client, how: &Project, (action, project): (Action, Option<u32>), path: &str) -> Result<(), String> {
-    let found = std::fs::metadata(path).map_err(|error| format!("failed to stat {path}: {}", cli::os_error(&error)))?;
-    if !found.is_file() && !found.is_dir() {
-        return Err("only support project quota on regular file or directory".to_string());
-    }
-    if let (false, Some(option)) = (found.is_dir(), [(how.directory, 'd'), (how.recursive, 'r')].iter().find(|(given, _)| *given)) {
-        return Err(format!("'-{}' option on non-dir target {path}", option.1));
-    }
-    let mountpoint = cli::place_of_path(path).map_err(|failure| failure.to_string())?;
-    let mut work = Work { client, how, action, mountpoint, device: found.dev(), expected: project.unwrap_or(0) };
-    let top = [(PathBuf::from(path), found.ino())];
-    if project.is_none() && matches!(action, Action::Set | Action::Check) {
-        let reports = work.ask(&[found.ino()], None, None).map_err(|failure| failure.to_string())?;
-        work.expected = reports.first().map(|report| report.project).unwrap_or_default();
-    }
-    work.all(&top, false)?;
-    let looks = matches!(action, Action::List | Action::Check);
-    if !found.is_dir() || how.directory || !how.recursive && !looks {
-        return Ok(());
-    }
-    let mut left = VecDeque::from([PathBuf::from(path)]);
-    while let Some(directory) = left.pop_front() {
-        let (files, below) = work.entries(&directory)?;
-        work.all(&files, true)?;
-        left.extend(below.into_iter().filter(|_| how.recursive));
-    }
-    Ok(())
-}
-
-/// Paths of files with their inode numbers.
-type Files = Vec<(PathBuf, u64)>;
 
 impl Work<'_> {
-    fn ask(&self, inodes: &[u64], project: Option<u32>, inherit: Option<bool>) -> Result<Vec<ProjectReport>, Failure> {
-        let request = ProjectRequest { mountpoint: self.mountpoint.clone(), inodes: inodes.to_vec(), project, inherit };
+    /// Does what is asked for with one word of the command line; the error is what is said.
+    fn target(&mut self, project: Option<u32>, path: &str) -> Result<(), String> {
+        let found = std::fs::metadata(path).map_err(|error| format!("failed to stat {path}: {}", cli::os_error(&error)))?;
+        if !found.is_file() && !found.is_dir() {
+            return Err("only support project quota on regular file or directory".to_string());
+        }
+        let given = [(self.how.directory, 'd'), (self.how.recursive, 'r')];
+        if let (false, Some(option)) = (found.is_dir(), given.iter().find(|(given, _)| *given)) {
+            return Err(format!("'-{}' option on non-dir target {path}", option.1));
+        }
+        let mountpoint = cli::place_of_path(path).map_err(|failure| failure.to_string())?;
+        self.expected = match project {
+            Some(project) => project,
+            None if matches!(self.action, Action::Set | Action::Check) => {
+                let reports = self.ask(&mountpoint, &[found.ino()], None, None).map_err(|failure| failure.to_string())?;
+                reports.first().map(|report| report.project).unwrap_or_default()
+            }
+            None => 0,
+        };
+        self.mountpoints.insert(found.dev(), Some(mountpoint));
+        self.all(&[Found { path: PathBuf::from(path), inode: found.ino(), device: found.dev() }], false)?;
+        let looks = matches!(self.action, Action::List | Action::Check);
+        if !found.is_dir() || self.how.directory || !self.how.recursive && !looks {
+            return Ok(());
+        }
+        let mut left = VecDeque::from([PathBuf::from(path)]);
+        while let Some(directory) = left.pop_front() {
+            let (files, below) = self.entries(&directory)?;
+            self.all(&files, true)?;
+            left.extend(below.into_iter().filter(|_| self.how.recursive));
+        }
+        Ok(())
+    }
+
+    /// Says what failed.
+    fn complain(&mut self, why: &str) {
+        cli::errln!("{why}");
+        self.has_failed = true;
+    }
+
+    fn ask(&self, mountpoint: &str, inodes: &[u64], project: Option<u32>, inherit: Option<bool>) -> Result<Vec<ProjectReport>, Failure> {
+        let request = ProjectRequest { mountpoint: mountpoint.to_string(), inodes: inodes.to_vec(), project, inherit };
         match self.client.call(&Request::Project(request))? {
             Response::Projects(reports) => Ok(reports),
             other => Err(cli::unexpected("cannot look at projects", other)),
         }
     }
 
-    /// Files of a directory, and the directories among them; what goes away meanwhile is left out.
-    fn entries(&self, directory: &Path) -> Result<(Files, Vec<PathBuf>), String> {
-        let failed =
-            |what: &str, path: &Path, error: &std::io::Error| format!("failed to {what} {}: {}", path.display(), cli::os_error(error));
+    /// Mountpoint of the file system that has this device number; None where it is none of ours.
+    fn mountpoint(&mut self, device: u64) -> Result<Option<String>, String> {
+        if let Some(known) = self.mountpoints.get(&device) {
+            return Ok(known.clone());
+        }
+        // Others have file systems in userspace too: the daemon knows its own.
+        let place = cli::place_of_device(device).map_err(|error| format!("cannot read the table of mounts: {}", cli::os_error(&error)))?;
+        let is_own = |place: &String| match self.ask(place, &[], None, None) {
+            Err(failure) if failure.kind == ErrorKind::NotFound => Ok(false),
+            answer => answer.map(|_| true).map_err(|failure| failure.to_string()),
+        };
+        let place = match place {
+            Some(place) if is_own(&place)? => Some(place),
+            _ => None,
+        };
+        self.mountpoints.insert(device, place.clone());
+        Ok(place)
+    }
+
+    /// Files of a directory, and the directories among them, also where other file systems of ours are mounted in it. What has no project is told of and
+    /// left out, so is what cannot be looked at; what goes away meanwhile is left out.
+    fn entries(&mut self, directory: &Path) -> Result<(Vec<Found>, Vec<PathBuf>), String> {
         let (mut files, mut below) = (Vec::new(), Vec::new());
         let list = match std::fs::read_dir(directory) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((files, below)),
-            list => list.map_err(|error| failed("opendir", directory, &error))?,
+            Ok(list) => list,
+            Err(error) => {
+                self.cannot("opendir", directory, &error);
+                return Ok((files, below));
+            }
         };
         for entry in list {
-            let entry = entry.map_err(|error| failed("readdir", directory, &error))?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.cannot("readdir", directory, &error);
+                    break;
+                }
+            };
             let path = entry.path();
             let found = match std::fs::metadata(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                found => found.map_err(|error| failed("open", &path, &error))?,
+                Ok(found) => found,
+                Err(error) => {
+                    self.cannot("open", &path, &error);
+                    continue;
+                }
             };
-            if found.dev() != self.device || !found.is_file() && !found.is_dir() {
-                return Err(format!("failed to get xattr for {}: Inappropriate ioctl for device", path.display()));
+            if found.ino() == CONTROL_INODE && entry.file_name() == ".zfs" {
+                continue;
             }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                below.push(path.clone());
+            if !found.is_file() && !found.is_dir() {
+                cli::errln!("skipped {}: only regular files and directories have projects", path.display());
+            } else if self.mountpoint(found.dev())?.is_none() {
+                cli::errln!("skipped {}: not on a mounted ZFS filesystem", path.display());
+            } else {
+                below.extend(entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| path.clone()));
+                files.push(Found { path, inode: found.ino(), device: found.dev() });
             }
-            files.push((path, found.ino()));
         }
         Ok((files, below))
     }
 
-    /// Looks at files and does what is to be done to them.
-    fn all(&self, files: &[(PathBuf, u64)], may_be_gone: bool) -> Result<(), String> {
-        let inodes: Vec<u64> = files.iter().map(|(_, inode)| *inode).collect();
-        let reports = self.ask(&inodes, None, None).map_err(|failure| failure.to_string())?;
+    /// Says what a walk cannot do with a file or directory, if that is there.
+    fn cannot(&mut self, verb: &str, path: &Path, error: &std::io::Error) {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            self.complain(&format!("failed to {verb} {}: {}", path.display(), cli::os_error(error)));
+        }
+    }
+
+    /// Looks at files and does what is to be done to them. What goes wrong with one of them, met in a walk, keeps it from none of the others.
+    fn all(&mut self, files: &[Found], walks: bool) -> Result<(), String> {
+        for files in files.chunk_by(|one, next| one.device == next.device).flat_map(|files| files.chunks(FILES_AT_ONCE)) {
+            self.some(files, walks)?;
+        }
+        Ok(())
+    }
+
+    /// Does the same with some files of one file system.
+    fn some(&mut self, files: &[Found], walks: bool) -> Result<(), String> {
+        let Some(first) = files.first() else { return Ok(()) };
+        let Some(mountpoint) = self.mountpoint(first.device)? else { return Ok(()) };
+        let inodes: Vec<u64> = files.iter().map(|file| file.inode).collect();
+        let reports = self.ask(&mountpoint, &inodes, None, None).map_err(|failure| failure.to_string())?;
         let mut wrong = Vec::new();
-        for ((path, inode), report) in files.iter().zip(&reports) {
+        for (file, report) in files.iter().zip(&reports) {
             match &report.failure {
-                Some(why) if may_be_gone && why == NO_ENTRY => {}
-                Some(why) => return Err(format!("failed to get xattr for {}: {why}", path.display())),
-                None if self.is_to_change(report) => wrong.push((path, *inode)),
-                None => self.tell(path, report),
+                Some(why) => self.refused("get", file, why, walks)?,
+                None if self.is_to_change(report) => wrong.push(file),
+                None => self.tell(&file.path, report),
             }
         }
         if wrong.is_empty() {
             return Ok(());
         }
-        let inodes: Vec<u64> = wrong.iter().map(|(_, inode)| *inode).collect();
+        let inodes: Vec<u64> = wrong.iter().map(|file| file.inode).collect();
         let (project, inherit) = match self.action {
             Action::Clear => ((!self.how.keep).then_some(0), Some(false)),
             _ => (Some(self.expected), self.how.mark.then_some(true)),
         };
-        let reports = self.ask(&inodes, project, inherit).map_err(|failure| failure.to_string())?;
-        let refused = wrong.iter().zip(&reports).find_map(|((path, _), report)| Some((path, report.failure.as_ref()?)));
-        match refused {
-            Some((_, why)) if may_be_gone && why == NO_ENTRY => Ok(()),
-            Some((path, why)) => Err(format!("failed to set xattr for {}: {why}", path.display())),
-            None => Ok(()),
+        let reports = self.ask(&mountpoint, &inodes, project, inherit).map_err(|failure| failure.to_string())?;
+        for (file, report) in wrong.iter().zip(&reports) {
+            if let Some(why) = &report.failure {
+                self.refused("set", file, why, walks)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Says why a file is not looked at or changed, or, where it is what was named, ends with that. What goes away during a walk is nobody's loss.
+    fn refused(&mut self, verb: &str, file: &Found, why: &str, walks: bool) -> Result<(), String> {
+        let words = format!("failed to {verb} xattr for {}: {why}", file.path.display());
+        if !walks {
+            return Err(words);
+        }
+        if why != NO_ENTRY {
+            self.complain(&words);
+        }
+        Ok(())
     }
 
     fn is_to_change(&self, report: &ProjectReport) -> bool {

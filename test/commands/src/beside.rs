@@ -134,6 +134,47 @@ pub fn come_back(world: &World) -> Result<(), Failure> {
     is_left(world, "only")
 }
 
+/// If this fails, an administrator's view of a snapshot goes when somebody unmounts, moves or rolls back the file system, or hinders that; or it cannot be
+/// unmounted any more once the snapshot has another name, and whoever destroys it is told to wait for a stream that nobody sends.
+pub fn snapshots_by_hand(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/t t {vdevs}/a")?;
+    world.ok("zfs create t/n")?;
+    std::fs::write(world.path("mnt/t/n/file"), b"then")?;
+    world.ok("zfs snapshot -r t@s")?;
+    std::os::unix::fs::symlink(world.program("zfs"), world.path("mount.zfs"))?;
+    std::fs::create_dir_all(world.path("seen"))?;
+    world.ok("{dir}/mount.zfs t/n@s {dir}/seen")?;
+    // It is in use, and keeps nobody from anything.
+    let held = File::open(world.path("seen/file"))?;
+    let changes = [
+        ("zfs unmount t/n", "zfs mount t/n"),
+        ("zfs unmount -f t/n", "zfs mount t/n"),
+        ("zfs unmount t", "zfs mount -a"),
+        ("zfs set mountpoint={mnt}/other t/n", "zfs inherit mountpoint t/n"),
+        ("zfs rename t/n t/m", "zfs rename t/m t/n"),
+        ("zfs rollback t/n@s", "zfs mount -a"),
+        ("zfs set canmount=off t/n", "zfs set canmount=on t/n"),
+    ];
+    for (line, back) in changes {
+        world.ok(line)?;
+        same(&format!("the snapshot after {line}"), std::fs::read(world.path("seen/file"))?, b"then".to_vec())?;
+        world.ok(back)?;
+    }
+    drop(held);
+    let place = format!("is mounted at {}: unmount it first", world.at("seen"));
+    world.refused("zfs destroy t/n@s", 1, "cannot destroy snapshot t/n@s: dataset is busy")?.says(&place)?;
+    world.refused("zfs destroy -r t@s", 1, "cannot destroy snapshot t/n@s: dataset is busy")?.says(&place)?;
+    world.ok("zfs clone -o canmount=off t/n@s t/c")?;
+    world.refused("zfs promote t/c", 1, "cannot promote 't/c': dataset is busy")?.says(&place)?;
+    world.ok("zfs destroy t/c")?;
+    world.ok("zfs rename t/n@s t/n@now")?;
+    world.refused("zfs destroy t/n@now", 1, "cannot destroy snapshot t/n@now: dataset is busy")?.says(&place)?;
+    world.ok("zfs unmount {dir}/seen")?;
+    is_left(world, "seen")?;
+    world.ok("zfs destroy t/n@now").map(drop)
+}
+
 /// If this fails, what died with a daemon stays when its pool is given up: programs get errors there, and nothing names it any more.
 pub fn dead_with_their_pool(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

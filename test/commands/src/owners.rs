@@ -88,6 +88,46 @@ pub fn projects(world: &World) -> Result<(), Failure> {
     world.refused("zfs project -p 1", 2, "missing file or directory target(s)").map(|_| ())
 }
 
+/// If this fails, a tree with another file system, a FIFO, a link out of it, or anything that cannot be looked at is charged to its project in part, and
+/// the rest of it fills the pool beside the quota.
+pub fn mixed_projects(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O snapdir=visible -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/child")?;
+    let path = |name: &str| world.path("mnt/tank").join(name);
+    for folder in ["d", "child/in"] {
+        std::fs::create_dir_all(path(folder))?;
+    }
+    let files = ["a", "z", "d/file", "child/in/file"];
+    for name in files {
+        std::fs::write(path(name), name)?;
+    }
+    world.ok("mkfifo {mnt}/tank/fifo {mnt}/tank/d/fifo")?;
+    for (to, name) in [("/proc", "out"), ("nowhere", "dangling")] {
+        std::os::unix::fs::symlink(to, path(name))?;
+    }
+    let place = world.at("mnt/tank");
+    let have = |line: &str| -> Result<(), Failure> {
+        for name in files {
+            world.ok(&format!("zfs project {{mnt}}/tank/{name}"))?.prints(&format!("{line} {place}/{name}"))?;
+        }
+        Ok(())
+    };
+    let set = world.ok("zfs project -s -r -p 7 {mnt}/tank")?;
+    set.prints("")?.says(&format!("skipped {place}/fifo: "))?.says(&format!("skipped {place}/d/fifo: "))?;
+    set.says(&format!("skipped {place}/out: not on a mounted ZFS filesystem"))?;
+    have("    7 P")?;
+    world.ok("zfs project {mnt}/tank")?.shows(&format!("    7 P {place}/child\n"))?.shows("/z\n")?.hides("fifo")?.hides(".zfs")?;
+    world.ok("zfs project -c -r {mnt}/tank")?.prints("")?;
+    // What fails is said, and the rest is done.
+    std::os::unix::fs::symlink("turns", path("turns"))?;
+    let failed = format!("failed to open {place}/turns: Too many levels of symbolic links");
+    world.refused("zfs project -r -p 8 {mnt}/tank", 255, &failed)?;
+    have("    8 P")?;
+    world.refused("zfs project -C -r {mnt}/tank", 255, &failed)?;
+    have("    0 -")
+}
+
 /// What a pool counts from an upgrade on is counted of file systems that were there before: once they change, are mounted, or get a version.
 pub fn upgraded(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -192,6 +192,7 @@ fn snapshots(world: &World, volume: &File, old: &[u8]) -> Result<(), Failure> {
     let snapshot = File::open(file(world, "tank/vol@s"))?;
     same("the snapshot", reads(&snapshot, 0, old.len())? == old, true)?;
     same("writing to it", writable(world, "tank/vol@s").is_err(), true)?;
+    world.refused("zfs destroy tank/vol@s", 1, "dataset is busy")?.says("close what has the volume 'tank/vol@s' open")?;
     drop(snapshot);
     Ok(())
 }

@@ -18,6 +18,8 @@ pub(super) struct Purpose {
     pub verb: &'static str,
     /// Fate of the directories that they are mounted on.
     pub directory: Directory,
+    /// Snapshots that are destroyed meanwhile, and leave as well. Others are mounts of their own, which stay, unless their dataset is removed.
+    pub doomed: Vec<String>,
     /// True to cut off whoever uses them.
     pub force: bool,
     /// True when volumes are meant, too; else they go on.
@@ -59,7 +61,13 @@ impl<'a> Cleared<'a> {
         purpose.check_places(pool, roots)?;
         let mut left = Vec::new();
         for root in roots {
-            match datasets.unmounter.unmount_tree(&turn, pool, root, purpose.force, purpose.directory) {
+            let (unmounter, force, directory) = (&datasets.unmounter, purpose.force, purpose.directory);
+            let unmounted = if directory == Directory::Remove {
+                unmounter.unmount_tree(&turn, pool, root, force, directory)
+            } else {
+                unmounter.unmount_filesystems(&turn, pool, (root, &purpose.doomed), (force, directory))
+            };
+            match unmounted {
                 // What leaves first comes back last.
                 Ok(wishes) => left.extend(wishes.into_iter().rev()),
                 Err(failure) => {

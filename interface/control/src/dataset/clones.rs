@@ -1,7 +1,7 @@
 //! `zfs clone` and `zfs promote`: file systems and volumes that begin as a snapshot.
 
 use crate::dataset::datasets::{Datasets, kind, kind_of, lacking, objection, parentless};
-use crate::dataset::destroying::once_nobody_looks;
+use crate::dataset::destroying::{mounted_by_hand, once_nobody_looks};
 use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, check_opened, nameless};
 use crate::dataset::volumes::{Change, Refusal};
@@ -140,6 +140,10 @@ impl Datasets {
                 format!("cannot promote '{name}'"),
                 format!("conflicting snapshot '{snapshot}' from parent '{origin}'"),
             ),
+            DslError::Busy => match moving.iter().find_map(|snapshot| mounted_by_hand(&pool, snapshot)) {
+                Some(next) => failed(DslError::Busy).advise(next),
+                None => failed(DslError::Busy),
+            },
             error => failed(error),
         })?;
         Ok(done())

@@ -205,6 +205,12 @@ impl Datasets {
             let names: Vec<String> = filesystems.iter().map(|filesystem| format!("{filesystem}@{from}")).collect();
             pool.mounts.close_snapshots(&names, "rename")?;
             pool.dsl().rename_snapshots(&filesystems, from, to).map_err(failed)?;
+            // Those that somebody mounted stay where they are.
+            for name in &names {
+                let now = format!("{}@{to}", filesystem_of(name));
+                pool.mounts.renamed(name, &now);
+                self.mounter.losses.renamed(name, &now);
+            }
             return Ok(done());
         }
         // Said before anything is unmounted for it.
@@ -234,7 +240,7 @@ impl Datasets {
         let moved = if request.no_unmount {
             Vec::new()
         } else {
-            self.unmounter.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Moves)?
+            self.unmounter.unmount_filesystems(&turn, &pool, (&request.from, &[]), (request.force, Directory::Moves))?
         };
         let renamed = pool.dsl().rename(&request.from, &request.to);
         if renamed.is_ok() {

@@ -80,6 +80,41 @@ fn is_received(pool: &OpenPool, name: &str) -> Option<Failure> {
     Some(failure.advise("wait until it is through, or end its 'zfs receive'"))
 }
 
+/// Advice about a snapshot that is mounted by itself (`mount -t zfs`), with its place; None where it is not.
+pub(super) fn mounted_by_hand(pool: &OpenPool, snapshot: &str) -> Option<String> {
+    let mounted = pool.mounts.mounted(snapshot).filter(|_| snapshot.contains('@'))?;
+    Some(match pool.mounts.place_of(&mounted) {
+        Some(place) => format!("'{snapshot}' is mounted at {place}: unmount it first (umount)"),
+        None => format!(
+            "'{snapshot}' was unmounted, and is in use all the same: close the files that are open there (lsof, fuser), or unmount it in the other \
+             mount namespace that has it"
+        ),
+    })
+}
+
+/// Failure of destroying a snapshot that is in use, by what has it; None where nobody knows.
+fn in_use(pool: &OpenPool, snapshot: &str) -> Option<Failure> {
+    let open = || {
+        let used = pool.volumes.in_use(pool.pool().exec(), snapshot)?;
+        Some(format!("close what has the volume '{used}' open (losetup, lsof, fuser, 'zirconia target sessions')"))
+    };
+    is_received(pool, snapshot).or_else(|| {
+        let next = mounted_by_hand(pool, snapshot).or_else(open)?;
+        Some(because(ErrorKind::Busy, format!("cannot destroy snapshot {snapshot}"), DslError::Busy).advise(next))
+    })
+}
+
+/// Failure of destroying snapshots some of which are in use: a line for each of these, and one about all where nobody knows which.
+fn busy_snapshots(pool: &OpenPool, names: &[String], asked: &str) -> Failure {
+    let lines = names.iter().filter_map(|name| in_use(pool, name)).collect();
+    failure::joined(lines).err().unwrap_or_else(|| {
+        let what = if let [name] = names { format!("snapshot {name}") } else { format!("snapshots '{asked}'") };
+        // As of a user's hold: whoever sends it holds it, too.
+        because(ErrorKind::Busy, format!("cannot destroy {what}"), DslError::Busy)
+            .advise("somebody reads it (zfs send, zfs diff): wait until that is through")
+    })
+}
+
 /// Destroys datasets, snapshots and bookmarks, in this order, up to the first that stays.
 fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
     for name in names {
@@ -94,6 +129,7 @@ fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
         });
         gone.map_err(|error| match error {
             DslError::Held => references::held(pool, std::slice::from_ref(name)),
+            DslError::Busy if name.contains('@') => busy_snapshots(pool, std::slice::from_ref(name), name),
             other => {
                 is_received(pool, name).filter(|_| other == DslError::Busy).unwrap_or_else(|| failure::dataset("destroy", name, &other))
             }
@@ -217,7 +253,7 @@ impl Datasets {
         // Those of what stays are browsed there.
         let is_browsed = |name: &str| name.contains('@') && !is_cleared(name) && !roots.iter().any(|root| is_within(name, root));
         let snapshots: Vec<String> = names.iter().filter(|name| is_browsed(name)).cloned().chain(marked_origins(pool, names)).collect();
-        let purpose = Purpose { what, verb: "destroyed", directory: Directory::Remove, force, volumes: true };
+        let purpose = Purpose { what, verb: "destroyed", directory: Directory::Remove, doomed: Vec::new(), force, volumes: true };
         let cleared = Cleared::clear(self, pool, &roots, &purpose)?;
         let destroyed = pool.mounts.close_snapshots(&snapshots, "destroy").and_then(|()| destroy_each(pool, names));
         if destroyed.is_err() {
@@ -250,11 +286,7 @@ impl Datasets {
             let exec = pool.pool().exec();
             once_nobody_looks(exec, || destroy_snapshots_with_receives(pool, &names, request.defer)).map_err(|error| match error {
                 DslError::Held => references::held(pool, &names),
-                // As of a user's hold: whoever sends it holds it, too.
-                DslError::Busy if names.len() == 1 => is_received(pool, &names[0]).unwrap_or_else(|| {
-                    because(ErrorKind::Busy, format!("cannot destroy snapshot {}", names[0]), DslError::Busy)
-                        .advise("wait until it was sent")
-                }),
+                DslError::Busy => busy_snapshots(pool, &names, &request.name),
                 other => failure::dataset("destroy snapshots", &request.name, &other),
             })?;
             calls::log_destroy(pool, &names, request.defer);

@@ -54,7 +54,8 @@ impl Follower<'_> {
         let (mut again, mut new) = (Vec::new(), Vec::new());
         if moves {
             for name in following.names {
-                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Moves).map_err(without_force)?;
+                let was_mounted =
+                    self.unmounter.unmount_filesystems(&turn, pool, (name, &[]), (false, Directory::Moves)).map_err(without_force)?;
                 // Setting a place mounts there, with all that inherits it.
                 let mut names = descendants(pool, name)?;
                 // What is dead of it follows as well.
@@ -69,7 +70,7 @@ impl Follower<'_> {
         let goes = following.turns_off && !following.no_mount;
         let leaving: Vec<&String> = following.names.iter().filter(|name| goes && !moves && is_mounted(name)).collect();
         for name in &leaving {
-            again.extend(self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Keep).map_err(without_force)?);
+            again.extend(self.unmounter.unmount_filesystems(&turn, pool, (name, &[]), (false, Directory::Keep)).map_err(without_force)?);
         }
         let changed = change();
         again.retain(|wish| changed.is_err() || !leaving.contains(&&wish.name));

@@ -105,7 +105,7 @@ impl Datasets {
         let what = format!("cannot rollback '{filesystem}'");
         // By force it leaves from every place where it is shown: else it would go on there.
         let directory = if request.force { Directory::RemoveMade } else { Directory::Keep };
-        let purpose = Purpose { what, verb: "rolled back", directory, force: request.force, volumes };
+        let purpose = Purpose { what, verb: "rolled back", directory, doomed: newer.snapshots.clone(), force: request.force, volumes };
         let cleared = Cleared::clear(self, &pool, std::slice::from_ref(&filesystem), &purpose)?;
         let newer: Vec<String> = newer.clones.into_iter().chain(newer.snapshots).chain(newer.bookmarks).collect();
         let what = format!("cannot rollback to '{}'", request.name);

@@ -323,10 +323,10 @@ impl Losses {
         !self.forget_all(&|grave| is_within(&grave.note.name, name)).is_empty()
     }
 
-    /// Forgets a dataset that was unmounted, and what is below it: all but what lay in their mounts, and is dead again in these. Returns what it was.
+    /// Forgets a dataset that was unmounted, and what went along: all but what lay in their mounts, and is dead again in these. Returns what it was.
     pub(crate) fn forget_besides(&self, name: &str) -> Vec<Note> {
         let lay_in = |grave: &Grave| grave.state == State::Dug && grave.within.as_deref().is_some_and(|within| is_within(within, name));
-        self.forget_all(&|grave| is_within(&grave.note.name, name) && !lay_in(grave))
+        self.forget_all(&|grave| goes_along(&grave.note.name, name) && !lay_in(grave))
     }
 
     fn forget_all(&self, is_meant: &dyn Fn(&Grave) -> bool) -> Vec<Note> {
@@ -444,6 +444,11 @@ fn has_ended(pools: &Pools, grave: &Grave) -> bool {
     }
 }
 
+/// True for what goes along when `root` is unmounted: itself and what is below it. A snapshot of one of them is a mount of whoever mounted it.
+pub(crate) fn goes_along(name: &str, root: &str) -> bool {
+    is_within(name, root) && (name == root || !name.contains('@'))
+}
+
 /// Name of the pool of a dataset.
 pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or(name)
@@ -464,6 +469,18 @@ mod tests {
         };
         losses.note(notes.iter().map(note).collect());
         losses
+    }
+
+    /// If this fails, `zfs unmount` of a file system takes a snapshot of it away from whoever looks at it elsewhere.
+    #[test]
+    fn snapshots_are_mounts_of_their_own() {
+        let along = ["p/a", "p/a/b", "p/a@s", "p/a/b@s", "p/ab", "p"].map(|name| goes_along(name, "p/a"));
+        assert_eq!(along, [true, true, false, false, false, false]);
+        assert!(goes_along("p/a@s", "p/a@s"), "it is what is meant");
+        let losses = losses(&[("p/a", "a"), ("p/a/b", "a/b"), ("p/a@s", "seen")]);
+        let mut gone: Vec<String> = losses.forget_besides("p/a").into_iter().map(|note| note.name).collect();
+        gone.sort();
+        assert_eq!((gone, losses.has("p/a@s")), (vec!["p/a".to_string(), "p/a/b".to_string()], true));
     }
 
     /// If this fails, what lies in a file system that is locked is mounted where nobody sees it, or that one leads to the one around it.

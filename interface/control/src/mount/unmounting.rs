@@ -9,7 +9,7 @@ use crate::device::served::Served;
 use crate::failure::{self, because};
 use crate::mount::leaving::{self, Extent, busy};
 use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
-use crate::mount::lost::{Note, pool_of};
+use crate::mount::lost::{Note, goes_along, pool_of};
 use crate::mount::mounting::Mounter;
 use crate::mount::mounts::{Directory, Mounted, is_within};
 use crate::mount::patience::Patience;
@@ -34,7 +34,8 @@ pub(crate) struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts a dataset and what is below it, all or, when one is in use, none; tells what to mount to have it back.
+    /// Unmounts a dataset and what is below it, also snapshots that somebody mounted, all or, when one is in use, none; tells what to mount to have
+    /// it back.
     pub(crate) fn unmount_tree(
         &self,
         turn: &Turn<'_>,
@@ -43,7 +44,31 @@ impl Unmounter {
         force: bool,
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
-        let left = self.leave_tree(turn, pool, name, (force, directory));
+        self.unmount_list(turn, pool, (name, pool.mounts.below(name)), (force, directory))
+    }
+
+    /// Unmounts as [`Unmounter::unmount_tree`] does, but for snapshots other than these: they are mounts of their own, which stay where somebody mounted
+    /// them (OpenZFS: `changelist_gather` finds file systems only).
+    pub(crate) fn unmount_filesystems(
+        &self,
+        turn: &Turn<'_>,
+        pool: &Arc<OpenPool>,
+        (name, snapshots): (&str, &[String]),
+        how: (bool, Directory),
+    ) -> Result<Vec<Wish>, Failure> {
+        let mut list = pool.mounts.below(name);
+        list.retain(|mounted| goes_along(&mounted.name(), name) || snapshots.contains(&mounted.name()));
+        self.unmount_list(turn, pool, (name, list), how)
+    }
+
+    fn unmount_list(
+        &self,
+        turn: &Turn<'_>,
+        pool: &Arc<OpenPool>,
+        list: (&str, Vec<Arc<Mounted>>),
+        how: (bool, Directory),
+    ) -> Result<Vec<Wish>, Failure> {
+        let left = self.leave_tree(turn, pool, list, how);
         if left.is_err() {
             self.mounter.losses.restore(&self.pools);
         }
@@ -54,10 +79,10 @@ impl Unmounter {
         &self,
         turn: &Turn<'_>,
         pool: &Arc<OpenPool>,
-        name: &str,
+        (name, list): (&str, Vec<Arc<Mounted>>),
         (force, directory): (bool, Directory),
     ) -> Result<Vec<Wish>, Failure> {
-        let own: Vec<Leaver> = pool.mounts.below(name).into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        let own: Vec<Leaver> = list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
         let place_of = |mounted: &Mounted| pool.mounts.place_of(mounted).map_or_else(|| mounted.session.mountpoint(), PathBuf::from);
         let left: Vec<PathBuf> = own.iter().map(|(_, mounted)| place_of(mounted)).collect();
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
@@ -250,10 +275,10 @@ impl Unmounter {
             return left.and_then(|()| self.sync_after_unmount(&pool)).map(|()| Vec::new());
         }
         // What is mounted on top of it goes first.
-        drop(self.unmount_tree(&turn, &pool, &name, force, Directory::Keep)?);
+        drop(self.unmount_filesystems(&turn, &pool, (&name, &[]), (force, Directory::Keep))?);
         let unguarded = self.mounter.losses.forget_besides(&name);
         let mut on_elsewhere = pool.mounts.below(&name);
-        on_elsewhere.retain(|mounted| pool.mounts.standing(mounted) == Standing::Detached);
+        on_elsewhere.retain(|mounted| goes_along(&mounted.name(), &name) && pool.mounts.standing(mounted) == Standing::Detached);
         Ok(goes_on(&on_elsewhere, &turn.patience).into_iter().chain(unguarded.iter().map(no_longer_dead)).collect())
     }
 

@@ -292,14 +292,15 @@ impl Receiving<'_> {
     /// Has what came replace the contents of a dataset that is there. What is mounted of it leaves for that, and comes back.
     fn replace(&self, known: &Known, begin: &Begin, receiver: Receiver) -> Result<(), Failure> {
         let (pool, through) = (&known.pool, receiver.through());
+        let newer = newer_snapshots(pool, &known.dataset, begin.fromguid);
         let purpose = Purpose {
             what: known.what.to_string(),
             verb: "received",
             directory: Directory::Keep,
+            doomed: newer.clone(),
             force: self.request.force_unmount,
             volumes: known.is_volume,
         };
-        let newer = newer_snapshots(pool, &known.dataset, begin.fromguid);
         // The stream took its time: it may be mounted by now where others than root can change the path.
         let permitted = self.permit(known);
         let close = || if self.request.force { pool.mounts.close_snapshots(&newer, "receive") } else { Ok(()) };
