@@ -145,8 +145,8 @@ pub fn history(dump: &mut Dump<'_>, pool: &Pool) {
     }
 }
 
-/// Shows the metaslabs of every vdev (OpenZFS: `dump_metaslabs`).
-pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool) {
+/// Shows the metaslabs of every vdev, and with `each` how fragmented the free space of each of them is (OpenZFS: `dump_metaslabs`).
+pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool, each: bool) {
     let tree = pool.tree();
     dump.line(format_args!("\nMetaslabs:"));
     for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
@@ -156,11 +156,25 @@ pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool) {
             top.id.0,
             all.len()
         ));
-        for (index, allocated) in (0_u64..).zip(&all) {
+        for ((index, allocated), percent) in (0_u64..).zip(&all).zip(pool.metaslab_fragmentation(top.id)) {
             let free = dump.number(size.saturating_sub(*allocated));
             dump.line(format_args!("\tmetaslab {index:6}   offset {:12x}   size {size:12x}   free {free:>8}", index << top.ms_shift));
+            if let Some(percent) = percent.filter(|_| each) {
+                dump.line(format_args!("\tOn-disk histogram:\t\tfragmentation {percent}"));
+            }
         }
     }
+}
+
+/// Shows how fragmented the free space of every vdev for data is, and of the pool (OpenZFS: `dump_metaslab_groups`).
+pub fn fragmentation(dump: &mut Dump<'_>, pool: &Pool) {
+    let status = pool.status();
+    let text = |percent: Option<u64>| percent.map_or_else(|| "  -".to_string(), |percent| format!("{percent:3}%"));
+    for (top, percent) in status.tree.tops.iter().zip(&status.vdev_fragmentation).filter(|(top, _)| top.is_normal()) {
+        let count = pool.metaslab_fragmentation(top.id).len();
+        dump.line(format_args!("\tvdev {:10}\t\tmetaslabs{count:5}\t\tfragmentation{}", top.id.0, text(*percent)));
+    }
+    dump.line(format_args!("\tpool {}\tfragmentation\t{}", status.name, text(status.fragmentation)));
 }
 
 /// Shows counts of what was read so far (OpenZFS: `show_pool_stats`).

@@ -64,8 +64,8 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhikLMNPsuvXYyZ] [-e [-p <path> ...]] 
     -K --key           the key of the encrypted dataset that is named
     -l --label         labels of a device
     -L --disable-leak-tracking   with -b and -c: leaks are not looked for
-    -m --metaslabs     the metaslabs and their free space
-    -M --metaslab-groups   the same
+    -m --metaslabs     the metaslabs and their free space; twice its fragmentation
+    -M --metaslab-groups   the same, and the fragmentation of the vdevs' and the pool's free space
     -N --object-sets   the same as -d, and what follows the pool's name is an object set's number
     -O --object-lookups     the object at a path of a dataset; with -v its contents, twice its blocks
     -p --path          where to look with -e
@@ -397,7 +397,10 @@ fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
         checks::dedup(dump, pool);
     }
     if more.metaslabs > 0 || more.groups > 0 {
-        checks::metaslabs(dump, pool);
+        checks::metaslabs(dump, pool, more.metaslabs > 1);
+    }
+    if more.groups > 0 {
+        checks::fragmentation(dump, pool);
     }
     let mut status = 0;
     if more.blocks > 0 || more.checksums > 0 {

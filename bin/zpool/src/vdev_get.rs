@@ -109,6 +109,15 @@ pub fn properties(place: &Place<'_>, exact: bool) -> Vec<Property> {
     list
 }
 
+/// Fragmentation of a vdev; 0 of those that have no space of their own, as in OpenZFS.
+fn fragmentation(vdev: &VdevReport) -> Value {
+    match vdev.fragmentation_percent {
+        Some(percent) => Value::Percent(percent),
+        None if vdev.size_bytes > 0 && vdev.kind != "root" => Value::None,
+        None => Value::Percent(0),
+    }
+}
+
 fn facts(place: &Place<'_>, exact: bool) -> Vec<Property> {
     let vdev = place.vdev;
     let free = vdev.size_bytes.saturating_sub(vdev.allocated_bytes);
@@ -127,7 +136,7 @@ fn facts(place: &Place<'_>, exact: bool) -> Vec<Property> {
         Property::fact("allocated", Value::Count(vdev.allocated_bytes)),
         by_default("comment", Value::None),
         Property::fact("expandsize", if vdev.expand_bytes > 0 { Value::Count(vdev.expand_bytes) } else { Value::None }),
-        Property::fact("fragmentation", Value::Percent(vdev.fragmentation_percent.unwrap_or(0))),
+        Property::fact("fragmentation", fragmentation(vdev)),
         by_default("bootsize", Value::Count(0)),
         Property::fact("parity", Value::Number(vdev.parity)),
         text_or_default("path", vdev.path.clone()),

@@ -331,7 +331,7 @@ pub struct VdevReport {
     /// Bytes allocated for the sake of a checkpoint only (top-levels).
     #[serde(default)]
     pub checkpoint_bytes: u64,
-    /// Fragmentation in percent (top-levels and root).
+    /// Fragmentation of free space in percent, where it is known (top-levels).
     pub fragmentation_percent: Option<u64>,
     /// Number of read errors.
     pub read_errors: u64,

@@ -375,6 +375,36 @@ impl Allocator {
         found.map_or([0; 64], |metaslab| metaslab.synced_histogram())
     }
 
+    /// Notes what the histogram of a metaslab's space map says, as [`Allocator::synced_histogram`] does: by it the fragmentation is measured.
+    pub fn note_histogram(&self, vdev: VdevId, metaslab: u32, free: &[u64; 64]) {
+        if let Some((_, metaslab)) = self.metaslab(vdev, metaslab) {
+            metaslab.note_histogram(free);
+        }
+    }
+
+    /// Fragmentation of a vdev's free space in percent, as of the last sync; None where it is not known, or nothing is free.
+    pub fn fragmentation(&self, vdev: VdevId) -> Option<u64> {
+        self.space(vdev)?.fragmentation()
+    }
+
+    /// Fragmentation of one metaslab in percent likewise; 0 before it has a space map.
+    pub fn metaslab_fragmentation(&self, vdev: VdevId, metaslab: u32) -> Option<u64> {
+        self.metaslab(vdev, metaslab)?.1.fragmentation().map(|(percent, _)| percent)
+    }
+
+    /// Fragmentation of the vdevs that are for all blocks, in percent, weighted by their sizes; None where that of one is not known (OpenZFS:
+    /// `metaslab_class_fragmentation` of `spa_normal_class`).
+    pub fn class_fragmentation(&self) -> Option<u64> {
+        let (mut weighted, mut total) = (0_u128, 0_u128);
+        let spaces = self.spaces();
+        for space in spaces.iter().filter(|space| space.top.is_normal()) {
+            let bytes = u128::from(space.own_capacity());
+            weighted += u128::from(space.fragmentation()?) * bytes;
+            total += bytes;
+        }
+        weighted.checked_div(total).map(|percent| percent as u64)
+    }
+
     pub(crate) fn metaslab(&self, vdev: VdevId, metaslab: u32) -> Option<(Arc<Space>, Arc<Metaslab>)> {
         let space = self.space(vdev)?;
         let metaslab = space.metaslabs.get(metaslab as usize)?.clone();

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod fragmentation;
 mod kept;
 mod metaslab;
 mod shard;

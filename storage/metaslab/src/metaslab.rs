@@ -1,6 +1,6 @@
 //! One metaslab: its free segments and what each txg in flight did to it.
 
-use crate::{BROKEN_ACTION, TXG_DEFER, TXG_SLOTS};
+use crate::{BROKEN_ACTION, TXG_DEFER, TXG_SLOTS, fragmentation};
 use exec::Mutex;
 use ondisk::{Txg, VdevId};
 use range_tree::RangeTree;
@@ -218,6 +218,8 @@ pub(crate) struct Metaslab {
     pub(crate) free_bytes: AtomicU64,
     /// Number of shards that allocate from it now.
     pub(crate) owners: AtomicU32,
+    /// Fragmentation in percent, as of the last histogram that its space map got; 0 before it has one.
+    fragmentation: AtomicU64,
     lanes: Option<(Lanes, Arc<Balance>)>,
     state: Mutex<State>,
 }
@@ -297,6 +299,7 @@ impl Metaslab {
             largest: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
             owners: AtomicU32::new(0),
+            fragmentation: AtomicU64::new(0),
             lanes,
             state: Mutex::new(State { cursor, ..State::default() }),
         }
@@ -662,6 +665,18 @@ impl Metaslab {
         let state = self.state.lock();
         let sets = state.allocating.iter().chain(&state.freeing).chain(&state.freed).chain(&state.unsynced).chain(&state.defer);
         sets.chain([&state.free, &state.held, &state.lent]).chain(&state.released).map(RangeTree::memory_bytes).sum()
+    }
+
+    /// Notes what the histogram of its space map says.
+    pub(crate) fn note_histogram(&self, free: &[u64; 64]) {
+        self.fragmentation.store(fragmentation::percent(free), Ordering::Relaxed);
+    }
+
+    /// Fragmentation in percent, and bytes that are free on disk; None when nobody knows what is free.
+    pub(crate) fn fragmentation(&self) -> Option<(u64, u64)> {
+        let state = self.state.lock();
+        let free: u64 = state.not_allocated().map(RangeTree::total).sum();
+        (state.loaded && !state.is_unknown).then(|| (self.fragmentation.load(Ordering::Relaxed), free))
     }
 
     /// Number of free segments by log2 of their length.

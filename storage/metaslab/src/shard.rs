@@ -142,6 +142,30 @@ impl Space {
         let (allocated, deferred) = (self.allocated.load(Ordering::Relaxed), self.deferred.load(Ordering::Relaxed));
         VdevSpace { allocated, capacity: self.capacity, deferred }
     }
+    /// Metaslabs whose blocks are of the vdev's own class (OpenZFS: those of `vdev_mg`).
+    fn own_metaslabs(&self) -> impl Iterator<Item = &Arc<Metaslab>> {
+        let numbered = (0_u32..).zip(&self.metaslabs);
+        numbered.filter(move |(index, _)| !self.is_aside(*index)).map(|(_, metaslab)| metaslab)
+    }
+    /// Bytes of the metaslabs of the vdev's own class (OpenZFS: `metaslab_group_get_space`).
+    pub(crate) fn own_capacity(&self) -> u64 {
+        self.own_metaslabs().map(|metaslab| metaslab.range.end - metaslab.range.start).sum()
+    }
+    /// Fragmentation of the vdev in percent: that of its metaslabs, weighted by their free space. None where more than half of them have none, or
+    /// nothing is free (OpenZFS: `metaslab_group_fragmentation`).
+    pub(crate) fn fragmentation(&self) -> Option<u64> {
+        let (mut weighted, mut total, mut known, mut all) = (0_u128, 0_u128, 0_u64, 0_u64);
+        for metaslab in self.own_metaslabs() {
+            all += 1;
+            if let Some((percent, free)) = metaslab.fragmentation() {
+                known += 1;
+                weighted += u128::from(percent) * u128::from(free);
+                total += u128::from(free);
+            }
+        }
+        let percent = weighted.checked_div(total)?;
+        (known >= all.div_ceil(2)).then_some(percent as u64)
+    }
     /// True when `top` says something else of where blocks may lie.
     pub(crate) fn differs(&self, top: &TopVdev) -> bool {
         let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log, top.bias);

@@ -94,6 +94,7 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", needs: NOTHING, run: pools::life },
     Scenario { name: "pool: creation refused, and why", needs: NOTHING, run: pools::refusals },
+    Scenario { name: "pool: how fragmented free space is", needs: NOTHING, run: pools::fragmentation },
     Scenario { name: "parameters: effects", needs: MOUNTS, run: parameters::effects },
     Scenario { name: "parameters: trims and scrubs", needs: NOTHING, run: parameters::background },
     Scenario { name: "parameters: messages and txgs", needs: MOUNTS, run: parameters::records },

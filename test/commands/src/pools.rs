@@ -1,6 +1,6 @@
 //! The life of pools: creation, refusals, listing, export, import.
 
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, judge, same};
 
 /// What a user does first; without mounts.
 pub fn life(world: &World) -> Result<(), Failure> {
@@ -20,6 +20,39 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.refused("zpool import -d {vdevs} tank", 1, "a pool with that name already exists")?;
     world.ok("zpool destroy tank")?.prints("")?;
     world.ok("zpool list")?.prints("no pools available")?;
+    Ok(())
+}
+
+/// How fragmented the free space is tell the lists, the properties and `zdb` alike, OpenZFS's too.
+pub fn fragmentation(world: &World) -> Result<(), Failure> {
+    let zdb = judge("fragmentation: OpenZFS's measure")?;
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    for number in 0..20 {
+        world.ok(&format!("zfs create -o canmount=off tank/{number}"))?;
+    }
+    for number in (0..20).step_by(2) {
+        world.ok(&format!("zfs destroy tank/{number}"))?;
+    }
+    world.ok("zpool export tank")?;
+    let measured = |zdb: &str| -> Result<String, Failure> {
+        let told = world.ok(&format!("{zdb} -e -p {{vdevs}} -M tank"))?;
+        let line = told.out.lines().find_map(|line| line.strip_prefix("\tpool tank\tfragmentation"));
+        Ok(line.ok_or_else(|| told.fault("it tells no fragmentation"))?.trim().to_string())
+    };
+    let percent = measured("zdb")?;
+    same("OpenZFS's measure", measured(&zdb)?, percent.clone())?;
+    let number = percent.trim_end_matches('%');
+    same("a number of percent", number.parse::<u64>().is_ok_and(|number| number <= 100), true)?;
+    world.ok("zpool import -o readonly=on -d {vdevs} tank")?;
+    world.ok("zpool list -H -o frag tank")?.prints(&percent)?;
+    world.ok("zpool list -Hp -o frag tank")?.prints(number)?;
+    world.ok("zpool get -H -o value fragmentation tank")?.prints(&percent)?;
+    world.ok("zpool get -H -o value fragmentation tank {vdevs}/a")?.prints(&percent)?;
+    world.ok("zpool list -Hv tank")?.shows(&format!("\t{percent}\t"))?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool create -O canmount=off -o feature@spacemap_histogram=disabled other {vdevs}/b")?;
+    world.ok("zpool list -H -o frag other")?.prints("-")?;
     Ok(())
 }
 

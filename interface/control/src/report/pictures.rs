@@ -288,6 +288,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.allocated_bytes = space.allocated;
             report.size_bytes = space.capacity;
         }
+        report.fragmentation_percent = status.and_then(|status| *status.vdev_fragmentation.get(index)?);
         (report.is_log, report.ashift, report.asize_bytes) = (top.is_log, top.ashift, top.asize);
         // Devices are of the class of the group that they are in (OpenZFS: `fill_vdev_info`).
         report.bias = top.bias.word().map(str::to_string);
@@ -349,7 +350,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         ),
         Property::fact("expandsize", Value::None),
         Property::fact("freeing", Value::Count(0)),
-        Property::fact("fragmentation", Value::None),
+        Property::fact("fragmentation", status.fragmentation.map_or(Value::None, Value::Percent)),
         Property::fact("leaked", Value::Count(0)),
         fixed("multihost", text("off")),
         Property::fact("checkpoint", Value::None),

@@ -3,9 +3,10 @@
 use super::Pool;
 use crate::spa::brt::SharedSpace;
 use crate::sync::failure::SyncFailure;
+use crate::sync::spacemap::HISTOGRAM;
 use dsl::FailedLog;
 use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
-use ondisk::{Guid, Txg};
+use ondisk::{Guid, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
 use zio::LeafCounts;
@@ -54,6 +55,10 @@ pub struct PoolStatus {
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
     pub vdev_space: Vec<VdevSpace>,
+    /// Fragmentation of free space in percent by top-level vdev, in the tree's order; None where it is not known.
+    pub vdev_fragmentation: Vec<Option<u64>>,
+    /// Fragmentation of the free space of vdevs that are for all blocks, in percent, where it is known.
+    pub fragmentation: Option<u64>,
     /// Number of times that users changed buffers underneath direct I/O, by top-level vdev in the tree's order (the DIO column of
     /// `zpool status -d`).
     pub dio_verify_errors: Vec<u64>,
@@ -78,6 +83,18 @@ impl Pool {
         Some(error.of(self.dsl().known_name(error.bookmark.objset.0).as_deref()))
     }
 
+    /// True where space maps tell how long free segments are.
+    fn is_fragmentation_known(&self) -> bool {
+        self.spa.services.features.is_enabled(HISTOGRAM)
+    }
+
+    /// Fragmentation of every metaslab of a top-level vdev in percent, as of the last sync; None where it is not known.
+    pub fn metaslab_fragmentation(&self, vdev: VdevId) -> Vec<Option<u64>> {
+        let (allocator, is_known) = (&self.spa.services.allocator, self.is_fragmentation_known());
+        let percent = |metaslab| allocator.metaslab_fragmentation(vdev, metaslab).filter(|_| is_known);
+        (0..allocator.metaslab_count(vdev)).map(percent).collect()
+    }
+
     /// A picture of the pool.
     pub fn status(&self) -> PoolStatus {
         let (tree, facts, txg) = {
@@ -85,6 +102,7 @@ impl Pool {
             (config.tree.clone(), config.facts.clone(), self.spa.txgs.synced_txg())
         };
         let allocator = &self.spa.services.allocator;
+        let is_measured = self.is_fragmentation_known();
         let leaf = |index: usize| {
             let id = LeafId(index as u32);
             let stats = self.zio().leaf_stats_of(tree.leaf(id).guid);
@@ -104,6 +122,8 @@ impl Pool {
             broken_metaslabs: allocator.broken(),
             failed_logs: self.dsl().failed_logs(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
+            vdev_fragmentation: tree.tops.iter().map(|top| allocator.fragmentation(top.id).filter(|_| is_measured)).collect(),
+            fragmentation: allocator.class_fragmentation().filter(|_| is_measured),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),
             leaves: (0..tree.leaves.len()).map(leaf).collect(),

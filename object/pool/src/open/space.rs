@@ -51,6 +51,11 @@ fn load_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vd
     allocator.load(vdev, metaslab, &segments).map_err(|_| contradiction())?;
     trail.extend(logged.changes.get(&(vdev, metaslab)).into_iter().flat_map(|change| change.allocs.iter()));
     allocator.go_on_behind(vdev, metaslab, trail);
+    if maps.has_map(vdev, metaslab) {
+        // OpenZFS writes headers anew that tell no lengths.
+        let free = maps.histogram(vdev, metaslab).unwrap_or_else(|| allocator.synced_histogram(vdev, metaslab));
+        allocator.note_histogram(vdev, metaslab, &free);
+    }
     Ok(())
 }
 

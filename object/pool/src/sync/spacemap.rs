@@ -25,7 +25,8 @@ const CONDENSE_FACTOR: u64 = 2;
 /// … and longer than this many blocks (OpenZFS: `zfs_metaslab_condense_block_threshold`).
 const CONDENSE_BLOCKS: u64 = 4;
 
-const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+/// Feature of headers that tell how long the free segments are.
+pub(crate) const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 /// Feature of entries of two words, which name vdevs.
 pub(crate) const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 
@@ -137,6 +138,22 @@ impl SpaceMaps {
         }
     }
 
+    /// Number of free segments by log2 of their length in bytes as the header of a metaslab's map tells; None without a map, or where it does not.
+    pub fn histogram(&self, vdev: VdevId, metaslab: u32) -> Option<[u64; 64]> {
+        let maps = &self.vdevs[vdev.0 as usize];
+        let map = maps.maps[metaslab as usize].as_ref().filter(|map| map.histogram)?;
+        let mut free = [0; 64];
+        for (count, told) in free.iter_mut().skip(maps.top.ashift as usize).zip(map.phys.smp_histogram) {
+            *count = told;
+        }
+        Some(free)
+    }
+
+    /// True when a metaslab has a map.
+    pub fn has_map(&self, vdev: VdevId, metaslab: u32) -> bool {
+        self.vdevs[vdev.0 as usize].maps[metaslab as usize].is_some()
+    }
+
     /// Number of metaslabs of `vdev`.
     pub fn metaslabs(&self, vdev: VdevId) -> u32 {
         self.vdevs[vdev.0 as usize].maps.len() as u32
@@ -171,14 +188,14 @@ impl SpaceMaps {
     /// Writes down in the header of a metaslab's map how much is free there, though the entries do not say so yet. OpenZFS chooses by that among
     /// metaslabs that are not loaded, and passes over one that has nothing (`metaslab_weight_from_spacemap`; written in `metaslab_sync`).
     pub fn note_free(&mut self, vdev: VdevId, metaslab: u32, context: &AppendContext<'_>) -> Result<(), PoolError> {
-        let free_histogram = context.allocator.synced_histogram(vdev, metaslab);
+        let free_histogram = context.measure(vdev, metaslab);
         let (map, top) = self.ensure(vdev, metaslab, context)?;
         if map.histogram { map.finish(&free_histogram, top.ashift, context.tx) } else { Ok(()) }
     }
 
     /// Appends what happened to a metaslab, in sync pass `pass`.
     pub fn append(&mut self, delta: &Delta, context: &AppendContext<'_>) -> Result<(), PoolError> {
-        let free_histogram = context.allocator.synced_histogram(delta.vdev, delta.metaslab);
+        let free_histogram = context.measure(delta.vdev, delta.metaslab);
         let (map, top) = self.ensure(delta.vdev, delta.metaslab, context)?;
         let (range, ashift) = (top.metaslab_range(delta.metaslab), top.ashift);
         if context.pass == 1 && map.phys.smp_length > CONDENSE_BLOCKS * map.block_bytes as u64 {
@@ -201,6 +218,15 @@ pub(crate) struct AppendContext<'a> {
     pub features: &'a Features,
     pub pass: u32,
     pub tx: &'a Tx,
+}
+
+impl AppendContext<'_> {
+    /// Number of free segments of a metaslab by log2 of their length, for the header of its map; what it says is the metaslab's fragmentation.
+    fn measure(&self, vdev: VdevId, metaslab: u32) -> [u64; 64] {
+        let free = self.allocator.synced_histogram(vdev, metaslab);
+        self.allocator.note_histogram(vdev, metaslab, &free);
+        free
+    }
 }
 
 /// Makes the object of a space map; with it whether its header has room for a histogram (OpenZFS: `space_map_alloc`).

@@ -174,6 +174,41 @@ fn pieces_are_counted_by_length() {
     assert_eq!(allocator.synced_histogram(VdevId(0), 0), lent, "lent");
 }
 
+/// If this fails, FRAG of `zpool list` is not that of OpenZFS: of metaslabs by their free space, of vdevs for all blocks by their size.
+#[test]
+fn fragmentation_is_weighted_by_what_is_free() {
+    let mut tree = tree(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)]);
+    tree.tops[2].is_log = true;
+    let allocator = loaded(&tree, 1);
+    let (whole, count): (u64, _) = (1 << tree.tops[0].ms_shift, allocator.metaslab_count(VdevId(0)));
+    let told = || ([0, 1, 2].map(|vdev| allocator.fragmentation(VdevId(vdev))), allocator.class_fragmentation());
+    assert_eq!(told(), ([Some(0); 3], Some(0)), "metaslabs that nothing was allocated from yet");
+    let note = |vdev: u32, metaslab: u32| allocator.note_histogram(VdevId(vdev), metaslab, &histogram(&[(7, 4096)]));
+    note(0, 0);
+    (0..count).for_each(|metaslab| note(1, metaslab));
+    note(2, 0);
+    let one = 93 / u64::from(count);
+    assert_eq!(told(), ([Some(one), Some(93), Some(one)], Some(u64::midpoint(one, 93))), "logs are not the pool's");
+    assert_eq!([0, 1].map(|metaslab| allocator.metaslab_fragmentation(VdevId(0), metaslab)), [Some(93), Some(0)]);
+    allocator.claim(TXG, &dva(0, &(0..whole / 2))).expect("free");
+    synced(&allocator, TXG);
+    assert_eq!(allocator.fragmentation(VdevId(0)), Some(93 / (2 * u64::from(count) - 1)), "half as much is free there");
+}
+
+/// If this fails, FRAG is a number though nobody knows what is free in most metaslabs.
+#[test]
+fn fragmentation_of_what_nobody_knows_is_not_told() {
+    let tree = tree(&[(TopKind::Leaf, 1)]);
+    let count = Allocator::new(&tree, 1).metaslab_count(VdevId(0));
+    for known in [count.div_ceil(2), count.div_ceil(2) - 1] {
+        let allocator = Allocator::new(&tree, 1);
+        (0..known).for_each(|metaslab| allocator.load(VdevId(0), metaslab, &[]).expect("empty"));
+        (known..count).for_each(|metaslab| allocator.distrust(VdevId(0), metaslab, "lost".to_string()).expect("new"));
+        let expected = (known == count.div_ceil(2)).then_some(0);
+        assert_eq!((allocator.fragmentation(VdevId(0)), allocator.class_fragmentation()), (expected, expected), "{known} of {count}");
+    }
+}
+
 /// If this fails, memory for free space is not counted, and a daemon with large pools takes more than it was allowed.
 #[test]
 fn pieces_take_memory() {
