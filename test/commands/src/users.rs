@@ -49,7 +49,29 @@ pub fn output(world: &World) -> Result<(), Failure> {
     let zone = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zfs get -H -o value creation tank").map(|ran| ran.out);
     same("one date in two zones", zone("UTC")? == zone("XYZ-5:30")?, false)?;
     let history = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zpool history tank").map(|ran| ran.out);
-    same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)
+    same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)?;
+    without_output(world)
+}
+
+/// Commands that are started without a standard output: a backup that went nowhere is none, and what has nothing to say works all the same.
+fn without_output(world: &World) -> Result<(), Failure> {
+    const UNWRITTEN: &str = "cannot write the output: Bad file descriptor";
+    world.ok("zfs snapshot tank/fs@s")?;
+    let closed = |line: &str| -> Result<Ran, Failure> { Ok(Ran::of(line, &world.shell(&format!("{line} >&-")).output()?)) };
+    for (line, text) in [
+        ("zfs send tank/fs@s", "cannot send 'tank/fs@s': Bad file descriptor"),
+        ("zfs send tank/fs@s | zstream recompress lz4", "cannot rewrite the stream: Bad file descriptor"),
+        ("zfs send tank/fs@s | zstream dump", UNWRITTEN),
+        ("zfs list", UNWRITTEN),
+        ("zpool status", UNWRITTEN),
+        ("zdb -l $V/a", UNWRITTEN),
+    ] {
+        let ran = closed(line)?;
+        same("exit status without a standard output", ran.code, 1).map_err(|_| ran.fault("it should exit with 1"))?;
+        ran.says(text)?;
+    }
+    let ran = closed("zfs set atime=off tank/fs")?;
+    same("exit status of what prints nothing", ran.code, 0).map_err(|_| ran.fault("it should succeed"))
 }
 
 /// Connections of a user to a socket, every other one with half a request; they are open until they are dropped.
