@@ -194,5 +194,26 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     same("exit status without a daemon", ran.code, 1)?;
     ran.says("none is running")?;
     stranger("zirconia status")?.says("none is running")?;
+    without_place(world)?;
     world.ok("zirconia status").map_or(Ok(()), |ran| Err(ran.fault("a look started a daemon")))
+}
+
+/// A user without a place for a daemon, and one who named a place below a file: they are told what to set, not that root has to start something.
+fn without_place(world: &World) -> Result<(), Failure> {
+    const OWN: &str = "for pools of your own name a directory of yours (ZIRCONIA_STATE, or XDG_RUNTIME_DIR)";
+    const USER: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let refused = |setting: &str, line: &str, texts: &[&str]| -> Result<(), Failure> {
+        let (program, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let ran = world.refused(&format!("{USER} env {setting} {} {rest}", world.program(program)), 1, "")?;
+        texts.iter().try_for_each(|text| ran.says(text).map(drop))
+    };
+    let nowhere = "-u ZIRCONIA_STATE -u XDG_RUNTIME_DIR";
+    refused(nowhere, "zirconia start", &["permission denied", OWN])?;
+    refused(nowhere, "zpool scrub tank", &["cannot scrub tank", "permission denied", OWN])?;
+    std::fs::write(world.path("file"), b"")?;
+    let setting = format!("ZIRCONIA_STATE={}", world.at("file/state"));
+    for line in ["zirconia start", "zfs create tank/x", "zpool list"] {
+        refused(&setting, line, &["Not a directory", "name a directory of yours (ZIRCONIA_STATE"])?;
+    }
+    refused(&format!("ZIRCONIA_STATE={}", world.at("state")), "zpool list", &["none is running", OWN])
 }
