@@ -13,7 +13,7 @@ const ALLOW: &str = "xtask/tidy-allow.txt";
 const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/aligned.rs",
     "base/abd/src/",
-    // Closes descriptors that no value owns.
+    // Closes descriptors that no value owns, and looks before `main` whether there is a standard output.
     "base/service/src/inherited.rs",
     // Asks the kernel for the groups of whoever connected.
     "base/service/src/peer.rs",

@@ -6,9 +6,35 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Descriptors that root gives itself where the hard limit is lower: each mounted file system takes a few.
 const FILES: u64 = 1 << 20;
+
+/// True once it was seen, before Rust's runtime began, that there is no standard output.
+static OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Entry of the list of functions that are called before `main`: afterwards the runtime has put `/dev/null` where a standard descriptor was closed,
+/// which cannot be told from one that somebody meant.
+#[allow(
+    unsafe_code,
+    reason = "only the linker's list is early enough; its function asks for one flag and stores it, which needs no runtime"
+)]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = look_at_output;
+
+extern "C" fn look_at_output() {
+    // SAFETY: asking for the flags of a descriptor changes nothing, and it need not be open.
+    #[expect(unsafe_code, reason = "a descriptor that may be closed can't be borrowed")]
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    OUTPUT_CLOSED.store(flags < 0, Ordering::Relaxed);
+}
+
+/// True when this process was started with its standard output closed (`>&-`): what is written there is lost without an error.
+pub fn output_was_closed() -> bool {
+    OUTPUT_CLOSED.load(Ordering::Relaxed)
+}
 
 /// Makes this process a service: no descriptors but the standard ones, files that only their owner can write unless said otherwise, no soft
 /// limits below the hard ones, and no folder kept busy. To be called before anything else is opened.

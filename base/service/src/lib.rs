@@ -11,5 +11,5 @@ mod inherited;
 mod peer;
 pub mod trust;
 
-pub use inherited::{begin, close_inherited, descriptors_max, raise_limits, stand_apart, take_log};
+pub use inherited::{begin, close_inherited, descriptors_max, output_was_closed, raise_limits, stand_apart, take_log};
 pub use peer::peer_groups;

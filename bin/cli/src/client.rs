@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const START_STEP: Duration = Duration::from_millis(20);
 const CANNOT_START: &str = "cannot start the daemon";
+/// Advice for who has no place for a daemon, or named one that is none.
+const OWN_PLACE: &str = "name a directory of yours (ZIRCONIA_STATE, or XDG_RUNTIME_DIR)";
 /// Bytes that are read of what a daemon that did not start says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 /// Time after which somebody who waits for a daemon that is just starting, ending or being replaced is told so.
@@ -167,9 +169,14 @@ impl Client {
     pub fn begin(&self) -> Result<(), Failure> {
         match self.door() {
             Door::Own => Ok(()),
-            Door::Foreign => Err(Request::Info.refusal()),
+            Door::Foreign => Err(self.refusal(&Request::Info)),
             Door::Closed => self.start(),
         }
+    }
+
+    /// Failure of what only the owner of the state directory may ask, with the way to pools of one's own.
+    pub fn refusal(&self, request: &Request) -> Failure {
+        foreign(&self.state, request)
     }
 
     /// State directory of another user's daemon, where that is the one that the caller looks at; None where it is the caller's own, there or not.
@@ -362,7 +369,7 @@ impl Client {
     /// go of its lock first, one that somebody else has just started will listen soon: both are waited for.
     fn start(&self) -> Result<(), Failure> {
         let failed = |why: String| Failure::new(ErrorKind::Io, CANNOT_START, why);
-        self.state.prepare(CANNOT_START)?;
+        self.state.prepare(CANNOT_START).map_err(|failure| if failure.next.is_some() { failure } else { failure.advise(OWN_PLACE) })?;
         let mut waiting = Waiting::begin();
         let mut child: Option<Child> = None;
         while waiting.begun.elapsed() < START_DEADLINE {
@@ -455,15 +462,20 @@ fn is_about_pools(request: &Request) -> bool {
 /// Socket of another user's daemon for those who do not own it, where it may answer.
 fn reachable(state: &StateDir, request: &Request) -> Result<PathBuf, Failure> {
     if !is_for_others(request) {
-        return Err(request.refusal());
+        return Err(foreign(state, request));
     }
     let socket = state.reader_socket();
     // Whoever named the folder named its owner.
     match std::os::unix::net::UnixStream::connect(&socket) {
         Ok(_) => Ok(socket),
         Err(_) => Err(Failure::new(ErrorKind::NotFound, "cannot ask the daemon", format!("none is running at {}", state.path().display()))
-            .advise("its owner starts it with 'zirconia start'")),
+            .advise(format!("its owner starts it with 'zirconia start'; for pools of your own {OWN_PLACE}"))),
     }
+}
+
+/// Failure of what another user's daemon does for its owner alone.
+fn foreign(state: &StateDir, request: &Request) -> Failure {
+    request.refusal().advise(format!("the pools at {} are another user's: for pools of your own {OWN_PLACE}", state.path().display()))
 }
 
 /// True while somebody holds the lock at this path.
@@ -511,7 +523,12 @@ fn may_own(path: &Path) -> bool {
     let caller = rustix::process::geteuid();
     match std::fs::metadata(path) {
         Ok(found) => caller.is_root() || found.uid() == caller.as_raw(),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound && path != StateDir::system().path() || caller.is_root(),
+        Err(error) => match error.kind() {
+            std::io::ErrorKind::NotFound => caller.is_root() || path != StateDir::system().path(),
+            // A file in the way is nobody's daemon: what tries to start one there says so.
+            std::io::ErrorKind::NotADirectory => true,
+            _ => caller.is_root(),
+        },
     }
 }
 

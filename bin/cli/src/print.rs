@@ -7,7 +7,9 @@ use crate::color;
 use crate::stop::EXIT_FAILURE;
 use control_api::shown_lines;
 use std::fmt::Arguments;
+use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// Exit code that a shell shows for a program that SIGPIPE ended.
 const EXIT_NO_READER: i32 = 128 + 13;
@@ -18,6 +20,9 @@ pub struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Err(error) = check_open() {
+            return give_up(&error);
+        }
         if std::io::stdout().is_terminal() && bytes.iter().any(|byte| is_order(*byte)) {
             let bytes_shown: Vec<u8> = bytes.iter().flat_map(|byte| written_out(*byte)).collect();
             return std::io::stdout().write_all(&bytes_shown).map_or_else(|error| give_up(&error), |()| Ok(bytes.len()));
@@ -28,6 +33,20 @@ impl Write for Output {
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stdout().flush().or_else(|error| give_up(&error))
     }
+}
+
+/// Standard output for streams of bytes: not the buffered one, which looks for ends of lines.
+///
+/// # Errors
+/// EBADF where this program was started without one, and those of the duplication.
+pub fn raw_output() -> std::io::Result<File> {
+    check_open()?;
+    std::io::stdout().as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// Fails where there was no standard output at the start: the runtime has `/dev/null` there since.
+fn check_open() -> std::io::Result<()> {
+    if service::output_was_closed() { Err(rustix::io::Errno::BADF.into()) } else { Ok(()) }
 }
 
 fn is_order(byte: u8) -> bool {

@@ -4,9 +4,7 @@ use clap::Args;
 use cli::number::{nice_bytes, nice_count};
 use cli::{Client, Stop, unexpected};
 use control_api::{ErrorKind, Failure, Named, Piece, Request, Response, SendNote, SendPlan, SendRequest, SendStep, name_objection};
-use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Pause between two lines of progress.
@@ -291,8 +289,7 @@ impl Progress<'_> {
 fn stream(client: &Client, arguments: &SendArguments, request: SendRequest) -> Result<(), Failure> {
     let what = if request.token.is_some() { "cannot resume send".to_string() } else { format!("warning: cannot send '{}'", request.name) };
     let broken = |error: &std::io::Error| Failure::new(ErrorKind::Io, what.clone(), cli::os_error(error));
-    // Not the buffered one, which looks for ends of lines.
-    let mut output = std::io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(|error| broken(&error))?;
+    let mut output = cli::print::raw_output().map_err(|error| broken(&error))?;
     let mut progress = Progress { arguments, name: String::new(), bytes: 0, pieces: 0, said: Instant::now() };
     let mut is_whole = false;
     let mut take = |piece: Piece<'_>| -> Result<(), Failure> {

@@ -79,7 +79,7 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
 
 /// Refuses what is asked of another user's daemon.
 fn check_own(client: &Client, request: &Request) -> Result<(), Failure> {
-    if client.is_foreign() { Err(request.refusal()) } else { Ok(()) }
+    if client.is_foreign() { Err(client.refusal(request)) } else { Ok(()) }
 }
 
 fn start(client: &Client) -> Result<u8, Failure> {

@@ -5,7 +5,6 @@ use control_api::{ErrorKind, Failure};
 use ondisk::ByteOrder;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
 use stream::{HeaderType, Reader, Record, Writer};
 
 /// Words for a stream that is not written anew.
@@ -36,14 +35,11 @@ pub fn filter(change: Change<'_>) -> Result<u8, Stop> {
 
 /// Place that a stream is written to; None, after words about it, when that is a terminal.
 pub fn output() -> Result<Option<File>, Failure> {
-    let output = io::stdout();
-    if output.is_terminal() {
+    if io::stdout().is_terminal() {
         cli::errln!("Error: Stream can not be written to a terminal.\nYou must redirect standard output.");
         return Ok(None);
     }
-    // Not the buffered one, which looks for ends of lines.
-    let owned = output.as_fd().try_clone_to_owned();
-    owned.map(|fd| Some(File::from(fd))).map_err(|error| failed(ErrorKind::Io, cli::os_error(&error)))
+    cli::print::raw_output().map(Some).map_err(|error| failed(ErrorKind::Io, cli::os_error(&error)))
 }
 
 /// Writes a stream anew; gives the number of its records.

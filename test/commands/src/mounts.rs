@@ -192,6 +192,9 @@ fn options(world: &World) -> Result<(), Failure> {
     same("through mount.zfs", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
     world.refused("zfs unmount tank/o", 1, "use umount(8)")?;
     world.ok("umount {mnt}/legacy")?;
+    world.ok("{dir}/mount.zfs -o auto,async,silent,loud,symfollow,nolazytime,x-systemd.requires=a,X-b tank/o {mnt}/legacy")?;
+    world.ok("umount {mnt}/legacy")?;
+    world.refused("{dir}/mount.zfs -o nosymfollow tank/o {mnt}/legacy", 1, "invalid option")?;
     world.ok("{dir}/mount.zfs tank/o@s {mnt}/legacy")?;
     same("a snapshot", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
     world.ok("{dir}/mount.zfs -o remount,ro tank/o@s {mnt}/legacy")?;

@@ -49,7 +49,29 @@ pub fn output(world: &World) -> Result<(), Failure> {
     let zone = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zfs get -H -o value creation tank").map(|ran| ran.out);
     same("one date in two zones", zone("UTC")? == zone("XYZ-5:30")?, false)?;
     let history = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zpool history tank").map(|ran| ran.out);
-    same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)
+    same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)?;
+    without_output(world)
+}
+
+/// Commands that are started without a standard output: a backup that went nowhere is none, and what has nothing to say works all the same.
+fn without_output(world: &World) -> Result<(), Failure> {
+    const UNWRITTEN: &str = "cannot write the output: Bad file descriptor";
+    world.ok("zfs snapshot tank/fs@s")?;
+    let closed = |line: &str| -> Result<Ran, Failure> { Ok(Ran::of(line, &world.shell(&format!("{line} >&-")).output()?)) };
+    for (line, text) in [
+        ("zfs send tank/fs@s", "cannot send 'tank/fs@s': Bad file descriptor"),
+        ("zfs send tank/fs@s | zstream recompress lz4", "cannot rewrite the stream: Bad file descriptor"),
+        ("zfs send tank/fs@s | zstream dump", UNWRITTEN),
+        ("zfs list", UNWRITTEN),
+        ("zpool status", UNWRITTEN),
+        ("zdb -l $V/a", UNWRITTEN),
+    ] {
+        let ran = closed(line)?;
+        same("exit status without a standard output", ran.code, 1).map_err(|_| ran.fault("it should exit with 1"))?;
+        ran.says(text)?;
+    }
+    let ran = closed("zfs set atime=off tank/fs")?;
+    same("exit status of what prints nothing", ran.code, 0).map_err(|_| ran.fault("it should succeed"))
 }
 
 /// Connections of a user to a socket, every other one with half a request; they are open until they are dropped.
@@ -172,5 +194,26 @@ pub fn strangers(world: &World) -> Result<(), Failure> {
     same("exit status without a daemon", ran.code, 1)?;
     ran.says("none is running")?;
     stranger("zirconia status")?.says("none is running")?;
+    without_place(world)?;
     world.ok("zirconia status").map_or(Ok(()), |ran| Err(ran.fault("a look started a daemon")))
+}
+
+/// A user without a place for a daemon, and one who named a place below a file: they are told what to set, not that root has to start something.
+fn without_place(world: &World) -> Result<(), Failure> {
+    const OWN: &str = "for pools of your own name a directory of yours (ZIRCONIA_STATE, or XDG_RUNTIME_DIR)";
+    const USER: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let refused = |setting: &str, line: &str, texts: &[&str]| -> Result<(), Failure> {
+        let (program, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let ran = world.refused(&format!("{USER} env {setting} {} {rest}", world.program(program)), 1, "")?;
+        texts.iter().try_for_each(|text| ran.says(text).map(drop))
+    };
+    let nowhere = "-u ZIRCONIA_STATE -u XDG_RUNTIME_DIR";
+    refused(nowhere, "zirconia start", &["permission denied", OWN])?;
+    refused(nowhere, "zpool scrub tank", &["cannot scrub tank", "permission denied", OWN])?;
+    std::fs::write(world.path("file"), b"")?;
+    let setting = format!("ZIRCONIA_STATE={}", world.at("file/state"));
+    for line in ["zirconia start", "zfs create tank/x", "zpool list"] {
+        refused(&setting, line, &["Not a directory", "name a directory of yours (ZIRCONIA_STATE"])?;
+    }
+    refused(&format!("ZIRCONIA_STATE={}", world.at("state")), "zpool list", &["none is running", OWN])
 }

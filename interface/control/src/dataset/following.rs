@@ -13,7 +13,7 @@ use control_api::{ErrorKind, Failure, Remark, Response};
 use dsl::PropSource;
 use std::sync::Arc;
 
-/// Remark after what keeps something from being mounted at its new place.
+/// Remark after what keeps something from being mounted at its new place: no failure, as in OpenZFS since 2.2 (`changelist_postfix`, `set_callback`).
 const UNABLE: &str = "property may be set but unable to remount filesystem";
 
 /// Properties that are flags of the mount.

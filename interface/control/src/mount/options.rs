@@ -4,7 +4,7 @@
 use zpl::Settings;
 
 /// Options that are known and change nothing here.
-const WITHOUT_EFFECT: [&str; 33] = [
+const WITHOUT_EFFECT: [&str; 46] = [
     "noauto",
     "defaults",
     "dirsync",
@@ -38,7 +38,23 @@ const WITHOUT_EFFECT: [&str; 33] = [
     "nosub",
     "quiet",
     "zfsutil",
+    "auto",
+    "async",
+    "silent",
+    "loud",
+    "symfollow",
+    "nolazytime",
+    "noiversion",
+    "nogroup",
+    "noowner",
+    "nouser",
+    "nousers",
+    "sub",
+    "nodirsync",
 ];
+
+/// Beginnings of options that are comments, for programs that read fstab(5).
+const COMMENTS: [&str; 2] = ["x-", "X-"];
 
 /// Options that do something: what they mean is in [`Asked::take`].
 const WITH_EFFECT: [&str; 20] = [
@@ -87,7 +103,7 @@ impl Asked {
     /// Reads options, the last one counts; Err names one that nobody knows.
     pub fn read(options: &[String]) -> Result<Asked, String> {
         let mut asked = Asked::default();
-        for word in options.iter().flat_map(|list| list.split(',')) {
+        for word in options.iter().flat_map(|list| list.split(',')).filter(|word| !is_comment(word)) {
             let name = word.split('=').next().unwrap_or_default();
             // As in OpenZFS, the beginning of an option's name will do.
             let exact = WITH_EFFECT.iter().find(|known| **known == name);
@@ -155,6 +171,11 @@ impl Asked {
     }
 }
 
+/// True for what asks for nothing: a comment, or nothing between two commas.
+fn is_comment(word: &str) -> bool {
+    word.is_empty() || COMMENTS.iter().any(|beginning| word.starts_with(beginning))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +192,10 @@ mod tests {
         );
         assert_eq!(read("remount,strictatime").map(|asked| (asked.remount, asked.relatime)), Ok((true, Some(false))));
         assert_eq!(read("defaults,context=\"a\",user,noauto"), Ok(Asked::default()));
+        for harmless in ["auto", "async", "silent", "loud", "symfollow", "nolazytime", "x-systemd.automount", "X-mount.mkdir=0700", ""] {
+            assert_eq!(read(harmless), Ok(Asked::default()), "{harmless}");
+        }
+        assert_eq!(read("nosymfollow"), Err("nosymfollow".to_string()), "who forbids links must not get them");
         assert_eq!(read("noxattr").map(|asked| (asked.xattr, asked.temporary("xattr"))), Ok((Some(false), Some(false))));
         assert_eq!(read("writeback"), Ok(Asked { writeback: true, ..Asked::default() }));
         assert_eq!(read("writeback,nowriteback"), Ok(Asked::default()), "the last one counts");
