@@ -272,7 +272,7 @@ pub fn few_threads(world: &World) -> Result<(), Failure> {
     ok("zpool", "create -O canmount=off tank {vdevs}/a")?;
     ok("zpool", "create -O canmount=off other {vdevs}/b")?;
     let daemon = world.daemon()?;
-    world.ok(&format!("prlimit --pid {daemon} --nproc=5:5"))?;
+    world.ok(&format!("{user}prlimit --pid {daemon} --nproc=5:5"))?;
     for (name, words) in [("zfs", "create -o canmount=off tank/fs"), ("zpool", "scrub -w tank"), ("zpool", "set comment=no tank")] {
         let ran = run(name, words)?;
         ran.says("the system starts no more threads")?.says("nothing was done")?;
