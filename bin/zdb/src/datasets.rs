@@ -2,6 +2,7 @@
 
 use crate::dump::Dump;
 use crate::objset::{self, ObjsetError, Range, Subject};
+use crate::removal;
 use dmu::Objset;
 use dsl::{DatasetHandle, DslError, PropValue};
 use ondisk::{DslDatasetPhys, DslDirPhys, Feature, ObjectId};
@@ -221,7 +222,6 @@ fn count_bookmarks(mos: &Arc<Objset>, object: u64, used: &mut Used) {
 /// Compares the pool's counts of features with what its datasets use; returns 2 when they differ.
 fn dump_features(dump: &mut Dump<'_>, pool: &Pool, used: &Used) -> u8 {
     const BY_BOOKMARKS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
-    const BY_REMOVAL: [(&str, &str); 2] = [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
     let counts = pool.features();
     let count = |name: &str| counts.iter().find(|(known, ..)| known == name).and_then(|(_, _, count)| *count);
     let mut status = 0;
@@ -239,11 +239,5 @@ fn dump_features(dump: &mut Dump<'_>, pool: &Pool, used: &Used) -> u8 {
             status = 2;
         }
     }
-    // A pool with removed devices cannot be opened by this release, so nothing uses these.
-    for (name, shown) in BY_REMOVAL {
-        if count(name).unwrap_or(0) == 0 && status == 0 {
-            dump.line(format_args!("Verified {shown} feature refcount of 0 is correct"));
-        }
-    }
-    status
+    if status == 0 { removal::dump_features(dump, pool) } else { status }
 }

@@ -21,6 +21,7 @@ mod object;
 mod objset;
 mod place;
 mod read_block;
+mod removal;
 mod stats;
 mod tree;
 mod viewer;

@@ -98,8 +98,10 @@ fn lines(said: &Said) -> impl Iterator<Item = &str> {
 
 /// Runs our zdb and the real one on a pool; gives what the real one says, which must be the same.
 fn same([ours, theirs]: &[PathBuf; 2], folder: &Path, words: &[&str]) -> Result<String, Failure> {
+    // How far it is with a checkpoint the real one says on its standard error, in the midst of lines.
     let show = |program: &PathBuf| {
-        let mut command = Command::new(program);
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/null"]).arg(program);
         run(command.args(["-e", "-p"]).arg(folder).args(words).env("ZDB_NO_ZLE", "true"), ZDB_SECONDS)
     };
     let (expected, shown) = (show(theirs)?, show(ours)?);
