@@ -5,7 +5,10 @@ use crate::common::{
 };
 use device::{BlockDevice, DeviceError, MemDevice};
 use ondisk::{Guid, ObjectId};
-use pool::{AddSpec, ClassSpec, ImportOptions, Pool, PoolError, PoolSpec, RemovalState, Rewind, Runtime, TopSpec};
+use pool::{
+    AddSpec, ClassSpec, ImportOptions, Pool, PoolError, PoolSpec, RemovalState, Rewind, Runtime, SweepAction, SweepKind, SweepState,
+    TopSpec,
+};
 use sim::{Image, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -416,4 +419,33 @@ fn a_device_that_fails_ends_the_removal() {
         check(&pool, object, &ages, "whatever became of the vdev");
         is_clean(&pool, "whatever became of the vdev");
     }
+}
+
+/// If this fails, a device that left a pool is written to by it while somebody else has it, or a vdev that stayed is swept though nobody asked again.
+#[test]
+fn sweeps_end_with_the_removal_of_their_vdev() {
+    let start = SweepAction::Start { rate: 0, secure: false };
+    let all = devices(5);
+    let (pool, object, ages) = filled(TopKind::Leaf, 1, &all);
+    let leaf = guid(&pool, 1);
+    let states = |pool: &Pool| pool.sweep_status().into_iter().map(|status| status.state).collect::<Vec<_>>();
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        assert_eq!(pool.sweep(kind, &[leaf], start), Ok(vec![Ok(())]));
+    }
+    pool.sweep_drive_part(1).expect("driven");
+    assert_eq!(pool.sweep(SweepKind::Trim, &[leaf], SweepAction::Suspend), Ok(vec![Ok(())]));
+    assert_eq!(states(&pool), [SweepState::Active, SweepState::Suspended]);
+    pool.remove_top(leaf).expect("begun");
+    pool.sync().expect("synced");
+    assert_eq!(states(&pool), [SweepState::Canceled; 2]);
+    let refusal = PoolError::Target("device removal is in progress");
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        assert_eq!(pool.sweep(kind, &[leaf], start), Ok(vec![Err(refusal.clone())]));
+    }
+    pool.remove_cancel().expect("it stays");
+    assert_eq!(states(&pool), [SweepState::Canceled; 2], "nobody asked for them again");
+    assert_eq!(pool.sweep(SweepKind::Initialize, &[leaf], start), Ok(vec![Ok(())]));
+    pool.sweep_wait().expect("done");
+    check(&pool, object, &ages, "after a sweep of the vdev that stayed");
+    is_clean(&pool, "after a sweep of the vdev that stayed");
 }
