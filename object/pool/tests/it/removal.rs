@@ -4,7 +4,7 @@ use crate::common::{
     BLOCK_BYTES, Random, check, checksum_errors, copies, dataset, devices, exec, host, import, leaf, new_object, opened, tops, write,
 };
 use device::{BlockDevice, DeviceError, MemDevice};
-use ondisk::{Guid, ObjectId};
+use ondisk::{Guid, ObjectId, Txg};
 use pool::{
     AddSpec, ClassSpec, ImportOptions, Pool, PoolError, PoolSpec, RemovalState, Rewind, Runtime, SweepAction, SweepKind, SweepState,
     TopSpec,
@@ -394,15 +394,23 @@ fn a_removal_survives_power_cuts() {
     });
 }
 
-/// If this fails, a removal reads a device that fails until the pool gives it up, or calls what it could not read copied.
+/// If this fails, a removal reads a device that fails until the pool gives it up, calls what it could not read copied, or trusts a copy that a device of a
+/// mirror did not keep: what is on it is lost with the other one, as no resilver looks at it.
 #[test]
 fn a_device_that_fails_ends_the_removal() {
+    use sim::OpKind::{Flush, Read};
+    // One device of each mirror that stays: some of them are copied to.
+    let others: &[usize] = &[0, 4, 6, 8];
     let cases = [
-        (TopKind::Leaf, 1, 0, RemovalState::Canceled),
-        (TopKind::Mirror, 2, 0, RemovalState::Canceled),
-        (TopKind::Mirror, 2, 1, RemovalState::Finished),
+        (TopKind::Leaf, 1, 0, (Read, &[1][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 0, (Read, &[2][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 1, (Read, &[2][..]), RemovalState::Finished),
+        (TopKind::Mirror, 2, 0, (Flush, &[2][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 0, (Flush, others), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 1, (Flush, others), RemovalState::Finished),
     ];
-    for (kind, width, ignores, end) in cases {
+    for (kind, width, ignores, (op, bad), end) in cases {
+        let what = format!("{kind:?}, {op:?} of devices {bad:?}, {ignores}");
         let under = exec(12);
         let sim = Sim::new(&under, 5);
         let all: Vec<Arc<SimDevice>> = (0..5 * width).map(|index| sim.device(&format!("d{index:02}"), CUT_DEVICE_BYTES)).collect();
@@ -411,13 +419,19 @@ fn a_device_that_fails_ends_the_removal() {
         let ages = fill(&pool, object, 1);
         pool.removal_parameters().ignores_errors.store(ignores, Ordering::Relaxed);
         pool.remove_top(guid(&pool, 1)).expect("begun");
-        sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[width].index()).only(sim::OpKind::Read));
+        for &device in bad {
+            sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[device].index()).only(op));
+        }
         pool.removal_wait().expect("it ends");
         sim.disarm();
-        assert_eq!(pool.removal_status().map(|status| status.state), Some(end), "{kind:?}");
+        assert_eq!(pool.removal_status().map(|status| status.state), Some(end), "{what}");
+        if op == Flush && end == RemovalState::Finished {
+            let is_to_get_all = pool.tree().leaves.iter().any(|leaf| leaf.lacks(Txg::INITIAL));
+            assert!(is_to_get_all, "{what}: what was copied is older than the copying");
+        }
         settle(&pool);
-        check(&pool, object, &ages, "whatever became of the vdev");
-        is_clean(&pool, "whatever became of the vdev");
+        check(&pool, object, &ages, &what);
+        is_clean(&pool, &what);
     }
 }
 
