@@ -95,7 +95,7 @@ pub enum Verb {
     },
     /// Add vdevs, logs, spares or caches to a pool.
     Add(Add),
-    /// Remove spares, caches and logs from a pool.
+    /// Remove vdevs, spares, caches and logs from a pool; what is on vdevs is copied to others first.
     Remove(Remove),
     /// Write a pattern to the free space of devices.
     Initialize(Initialize),

@@ -99,7 +99,7 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
     for report in reports {
         table.row(cells(report, columns, &arguments.output));
         if arguments.verbose {
-            of_class(report, None).into_iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
+            for_all_blocks(report).into_iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
             for (class, list) in sections(report, ["cache", "spare"]) {
                 if !list.is_empty() {
                     let dashes = OF_VDEVS.iter().map(|_| "-".to_string());
@@ -115,6 +115,14 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
 /// Top-level vdevs of a class, or those for all blocks.
 fn of_class<'a>(report: &'a PoolReport, class: Option<&str>) -> Vec<&'a VdevReport> {
     report.vdevs.children.iter().filter(|top| top.class() == class).collect()
+}
+
+/// Top-level vdevs for all blocks, and what is left of removed ones in its place (OpenZFS: `collect_list_stats`).
+fn for_all_blocks(report: &PoolReport) -> Vec<&VdevReport> {
+    let mut tops = of_class(report, None);
+    tops.extend(report.vdevs.removed.iter().filter(|top| top.class().is_none()));
+    tops.sort_by_key(|top| top.id);
+    tops
 }
 
 /// Vdevs that are listed behind those for all blocks, by the words above them; the last two are for caches and spares.
@@ -182,7 +190,7 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
     if arguments.verbose {
         let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
         let vdevs: Map<String, serde_json::Value> =
-            of_class(report, None).into_iter().map(|child| (names.of(child), vdev_json(child, None, names, output))).collect();
+            for_all_blocks(report).into_iter().map(|child| (names.of(child), vdev_json(child, None, names, output))).collect();
         entry.insert("vdevs".into(), json!(vdevs));
         for (key, list) in sections(report, ["l2cache", "spares"]) {
             if !list.is_empty() {
@@ -339,6 +347,31 @@ mod tests {
         let columns = DEFAULT.map(String::from).to_vec();
         let text = table(&[report()], &columns, &arguments(&["-v"])).render(false);
         assert_eq!(text.lines().last(), Some("  /a     1G     1M  1023M        -         -     0%  0.09%      -    ONLINE"), "{text}");
+    }
+
+    /// If this fails, scripts written for OpenZFS do not find that a device was removed, nor the guid of what is left of it.
+    #[test]
+    fn what_is_left_of_removed_vdevs_is_in_its_place() {
+        let report = report();
+        let [leaf] = &report.vdevs.children[..] else { unreachable!("the pool has a device") };
+        let removed = VdevReport {
+            name: "indirect-1".into(),
+            kind: "indirect".into(),
+            state: "ONLINE".into(),
+            guid: 77,
+            id: 1,
+            ..VdevReport::default()
+        };
+        let last = VdevReport { name: "/c".into(), path: Some("/c".into()), id: 2, ..leaf.clone() };
+        let vdevs = VdevReport { children: vec![leaf.clone(), last], removed: vec![removed], ..report.vdevs.clone() };
+        let report = PoolReport { vdevs, ..report };
+        let rows = |words: &[&str]| table(std::slice::from_ref(&report), &["name".to_string()], &arguments(words)).render(true);
+        let names = |text: &str| text.lines().skip(1).map(|line| line.split_whitespace().next().map(String::from)).collect::<Vec<_>>();
+        assert_eq!(names(&rows(&["-vH"])), ["/a", "indirect-1", "/c"].map(|name| Some(name.to_string())));
+        let guids = rows(&["-vgH"]);
+        assert_eq!(guids.lines().nth(2), Some("\t77\t-\t-\t-\t-\t-\t-\t-\t-\tONLINE"), "{guids}");
+        let shown = as_json(&report, &[], &arguments(&["-v", "-j"]));
+        assert_eq!(shown["vdevs"]["indirect-1"]["vdev_type"], "indirect", "{shown}");
     }
 
     /// If this fails, a program that looks for the cache devices or the spares of a pool takes them for its data.

@@ -380,8 +380,14 @@ pub struct VdevReport {
     /// Properties of the vdev that were set.
     #[serde(default)]
     pub properties: Vec<Property>,
+    /// Number in the pool (top-levels).
+    #[serde(default)]
+    pub id: u64,
     /// Vdevs below this one.
     pub children: Vec<VdevReport>,
+    /// Top-level vdevs that were removed, by their numbers: what was on them is on others (root).
+    #[serde(default)]
+    pub removed: Vec<VdevReport>,
 }
 
 impl VdevReport {

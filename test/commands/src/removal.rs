@@ -45,7 +45,15 @@ pub fn life(world: &World) -> Result<(), Failure> {
         .shows("memory used for removed device mappings")?
         .hides("vdevs/b ")?;
     world.ok("zpool status -j tank")?.shows("\"removal_stats\"")?.shows("\"FINISHED\"")?;
-    world.ok("zpool list -v tank")?.hides("vdevs/b ")?.hides("indirect")?;
+    world.ok("zpool status tank")?.hides("indirect-1 ")?;
+    world.ok("zpool list -v tank")?.hides("vdevs/b ")?.shows("indirect-1 ")?;
+    // Nothing is there that could be removed.
+    let rows = world.ok("zpool list -Hvg tank")?;
+    let mut rows = rows.out.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(1) == Some(&"-")).ok_or("no row of the vdev that was removed")?;
+    let guid = row.first().copied().unwrap_or_default();
+    world.refused(&format!("zpool remove tank {guid}"), 1, "no such device in pool")?;
+    world.refused("zpool remove tank indirect-1", 1, "no such device in pool")?;
     // A mirror too, and its devices are anybody's then.
     world.ok("zpool remove -w tank mirror-3")?.prints("")?;
     std::fs::remove_file(world.path("vdevs/b"))?;

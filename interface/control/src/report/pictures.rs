@@ -172,10 +172,23 @@ fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> 
     }
 }
 
+/// Report of what is left of a top-level vdev that was removed.
+fn removed(top: &TopVdev) -> VdevReport {
+    VdevReport {
+        name: format!("indirect-{}", top.id),
+        kind: "indirect".into(),
+        guid: top.guid.0,
+        id: u64::from(top.id.0),
+        bias: top.bias.word().map(str::to_string),
+        state: "ONLINE".into(),
+        ..VdevReport::default()
+    }
+}
+
 /// Report of a removal of a top-level vdev.
 pub(crate) fn removal(tree: &VdevTree, removal: &RemovalStatus) -> Option<RemovalReport> {
     let top = tree.tops.get(removal.vdev.0 as usize)?;
-    let name = if top.is_removed() { format!("indirect-{}", top.id) } else { top_report(tree, None, top).name };
+    let name = if top.is_removed() { removed(top).name } else { top_report(tree, None, top).name };
     let state = match removal.state {
         RemovalState::Active => "active",
         RemovalState::Canceled => "canceled",
@@ -289,7 +302,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.size_bytes = space.capacity;
         }
         report.fragmentation_percent = status.and_then(|status| *status.vdev_fragmentation.get(index)?);
-        (report.is_log, report.ashift, report.asize_bytes) = (top.is_log, top.ashift, top.asize);
+        (report.id, report.is_log, report.ashift, report.asize_bytes) = (u64::from(top.id.0), top.is_log, top.ashift, top.asize);
         // Devices are of the class of the group that they are in (OpenZFS: `fill_vdev_info`).
         report.bias = top.bias.word().map(str::to_string);
         report.children.iter_mut().for_each(|child| child.bias.clone_from(&report.bias));
@@ -313,6 +326,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
         size_bytes: total(|child| child.size_bytes),
         asize_bytes: total(|child| child.asize_bytes),
         children,
+        removed: tree.tops.iter().filter(|top| top.is_removed()).map(removed).collect(),
         ..VdevReport::default()
     }
 }

@@ -20,11 +20,12 @@ use crate::sync::tree::TreeWriter;
 use dmu::Tx;
 use metaslab::{AllocRequest, Preference};
 use ondisk::names::top_zap;
-use ondisk::{BlockId, Dva, ObjectId, RemovingPhys, Txg, VdevId, scan_state};
+use ondisk::{BlockId, Dva, Guid, ObjectId, RemovingPhys, Txg, VdevId, scan_state};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vdev::{Bias, MappedRange, Mapping, RemovalObjects, TopKind, TopVdev, VdevTree};
+use vdev::{Bias, Leaf, MappedRange, Mapping, RemovalObjects, TopKind, TopVdev, VdevTree};
 use zap::{Value, Zap};
 
 /// Allocated bytes that one txg copies at least, at first, and at most, about.
@@ -35,6 +36,8 @@ const BYTES_MAX: u64 = 64 << 20;
 const SEGMENT_MAX: u64 = 16 << 20;
 /// Nanoseconds that it may take: whoever waits for the txg waits as long.
 const STEP_NS: u64 = 500_000_000;
+/// Number of txgs after which what was written without a device that came back is over.
+const SETTLED_TXGS: u32 = 3;
 
 /// The removals' place in the sync, behind everything that frees.
 pub(crate) struct RemovalStep {
@@ -43,6 +46,10 @@ pub(crate) struct RemovalStep {
     tree: Arc<TreeWriter>,
     /// Allocated bytes that the next txg copies, about.
     bytes: u64,
+    /// Number of txgs since which each device in use is in use, as long as a vdev is being removed or about to be.
+    in_use: BTreeMap<Guid, u32>,
+    /// The last txg if it copied something, and the vdevs that it was copied to.
+    last: Option<(Txg, BTreeSet<VdevId>)>,
 }
 
 impl SyncStep for RemovalStep {
@@ -52,6 +59,7 @@ impl SyncStep for RemovalStep {
 
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
         let tree = self.spa.tree();
+        self.note_use(&tree);
         let Some(top) = tree.tops.iter().find(|top| top.is_leaving) else { return Ok(()) };
         // Frees of gangs may be on their way, to this place or to the next one.
         self.spa.zio().wait_frees();
@@ -59,6 +67,10 @@ impl SyncStep for RemovalStep {
             return self.begin(top, at.tx);
         }
         if self.removals.take_cancel() {
+            return self.cancel(top, at);
+        }
+        if self.has_failed(&tree, top, at.tx.txg()) && !self.goes_on_with_errors() {
+            tracing::warn!("removal of vdev {}: a device failed to take what was written", top.id);
             return self.cancel(top, at);
         }
         if self.removals.is_suspended() {
@@ -78,7 +90,35 @@ impl SyncStep for RemovalStep {
 impl RemovalStep {
     /// Makes the step, which makes changes of the tree by `tree`.
     pub fn new(removals: Arc<Removals>, spa: Arc<Spa>, tree: Arc<TreeWriter>) -> RemovalStep {
-        RemovalStep { removals, spa, tree, bytes: BYTES_FIRST }
+        RemovalStep { removals, spa, tree, bytes: BYTES_FIRST, in_use: BTreeMap::new(), last: None }
+    }
+
+    fn goes_on_with_errors(&self) -> bool {
+        self.removals.parameters.ignores_errors.load(Ordering::Relaxed) != 0
+    }
+
+    fn note_use(&mut self, tree: &VdevTree) {
+        let is_on = tree.tops.iter().any(|top| top.is_leaving || top.is_emptying);
+        let usable = tree.leaves.iter().filter(|leaf| is_on && leaf.state.is_usable());
+        let txgs = |leaf: &Leaf| self.in_use.get(&leaf.guid).map_or(0, |known| known.saturating_add(1));
+        self.in_use = usable.map(|leaf| (leaf.guid, txgs(leaf))).collect();
+    }
+
+    /// True when a device in use turned out to fail with the last txg, though no part of a copy did: one of the vdev, which would be left out with what is
+    /// right on it alone; or one that was copied to and did not flush. That one is to get everything that was copied, which is older than the txg that it is
+    /// known to lack.
+    fn has_failed(&mut self, tree: &VdevTree, top: &TopVdev, txg: Txg) -> bool {
+        let before = Txg(txg.0.saturating_sub(1));
+        // One that just came back lacks txgs that it took no part in.
+        let is_settled = |leaf: &Leaf| self.in_use.get(&leaf.guid).is_some_and(|txgs| *txgs >= SETTLED_TXGS);
+        let mut has_failed = top.leaves().map(|id| tree.leaf(id)).any(|leaf| is_settled(leaf) && leaf.lacks(before));
+        let Some((copied, places)) = self.last.take() else { return has_failed };
+        let places = places.iter().filter_map(|id| tree.top(*id));
+        for leaf in places.flat_map(TopVdev::leaves).map(|id| tree.leaf(id)).filter(|leaf| leaf.lacks(copied)) {
+            self.spa.zio().note_missing(leaf.guid, Txg::INITIAL);
+            has_failed |= is_settled(leaf);
+        }
+        has_failed
     }
 
     fn now(&self) -> u64 {
@@ -115,7 +155,8 @@ impl RemovalStep {
     }
 
     /// Begins the removal of a vdev from which nothing is allocated any more (OpenZFS: `vdev_remove_initiate_sync`).
-    fn begin(&self, top: &TopVdev, tx: &Tx) -> Result<(), PoolError> {
+    fn begin(&mut self, top: &TopVdev, tx: &Tx) -> Result<(), PoolError> {
+        self.last = None;
         let (mos, features) = (&self.spa.mos, &self.spa.services.features);
         features.add(DEVICE_REMOVAL, 1, tx)?;
         if features.is_enabled(OBSOLETE_COUNTS) {
@@ -157,7 +198,7 @@ impl RemovalStep {
     }
 
     /// Copies the next part; when there is none, the vdev is removed.
-    fn go_on(&self, tree: &Arc<VdevTree>, top: &TopVdev, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+    fn go_on(&mut self, tree: &Arc<VdevTree>, top: &TopVdev, at: &mut Syncing<'_>) -> Result<(), PoolError> {
         let mapping = top.mapping.clone().unwrap_or_default();
         let next = self.next_chunks(top, mapping.end(), at.tx.txg());
         if next.is_empty() {
@@ -168,9 +209,9 @@ impl RemovalStep {
             return self.cancel(top, at);
         };
         let moves: Vec<Move> = placed.iter().map(|(chunk, target)| Move { source: chunk.range().start, target: *target }).collect();
-        let goes_on = self.removals.parameters.ignores_errors.load(Ordering::Relaxed) != 0;
-        match carry_out(self.spa.zio(), tree, top, &moves, goes_on) {
+        match carry_out(self.spa.zio(), tree, top, &moves, self.goes_on_with_errors()) {
             Ok(lacking) => {
+                self.last = Some((at.tx.txg(), moves.iter().map(|part| part.target.vdev).collect()));
                 for leaf in lacking {
                     self.spa.zio().note_missing(leaf, at.tx.txg());
                     // What was copied is older than that: a resilver is to look at everything.

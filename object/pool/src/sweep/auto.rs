@@ -42,6 +42,11 @@ impl Sweeps {
         let batch = load(&self.parameters.trim_txg_batch).max(1);
         let tree = self.zio.view().tree;
         for top in tree.tops.iter().filter(|top| top.is_concrete()) {
+            // It is empty soon, and whose device it is then nobody knows (OpenZFS: `vdev_autotrim_stop_wait`).
+            if top.is_leaving {
+                self.services.allocator.note_released(top.id, false);
+                continue;
+            }
             self.services.allocator.note_released(top.id, true);
             for metaslab in 0..self.services.allocator.metaslab_count(top.id) {
                 if self.shared.lock().halted {

@@ -6,7 +6,7 @@
 //!             │ ▲ suspend, start           cancel ─► canceled
 //! ```
 //! Who does what: requests change the state in memory, the sync writes it to the leaf's ZAP, and the loop of each top-level vdev
-//! ([`Sweeps::run`]) does the work of all its leaves at once. It goes on after an export or a crash, here or in OpenZFS.
+//! ([`Sweeps::run`]) does the work of all its leaves at once. It goes on after an export or a crash, here or in OpenZFS; a removal of the vdev ends it.
 //!
 //! # Invariants
 //! 1. Only space is touched that is free on disk, was so two txgs ago, and is lent to the sweep ([`metaslab::Loan`]): nobody gets it
@@ -210,6 +210,9 @@ impl Sweeps {
         let Some(device) = device.filter(|_| leaf.state.is_usable() && leaf.kind != LeafKind::DraidSpare) else {
             return Err(PoolError::Target("invalid device"));
         };
+        if matches!(action, SweepAction::Start { .. }) && view.tree.top(leaf.top).is_some_and(|top| top.is_leaving) {
+            return Err(PoolError::Target("device removal is in progress"));
+        }
         if let (SweepKind::Trim, SweepAction::Start { secure, .. }) = (kind, action) {
             // Holes in files read as zeros; of a disk nobody knows.
             let facts = device.facts();

@@ -73,7 +73,7 @@ impl Sweeps {
             self.changed.notify_all();
         }
         self.follow_guids();
-        self.cancel_faulted();
+        self.cancel_ended();
         self.sync_leaves(tx)
     }
 
@@ -91,19 +91,29 @@ impl Sweeps {
         }
     }
 
-    /// Cancels the sweeps of faulted leaves, which do not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`).
-    fn cancel_faulted(&self) {
+    /// Cancels the sweeps of faulted leaves, which do not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`), and those of a vdev that is
+    /// being removed, which do not go on when it stays (OpenZFS: `spa_vdev_remove_top`).
+    fn cancel_ended(&self) {
         let tree = self.zio.view().tree;
-        let is_faulted = |guid: Guid| tree.leaf_by_guid(guid).is_some_and(|id| tree.leaf(id).state == LeafState::Faulted);
+        let is_over = |state: Option<SweepState>, guid: Guid| {
+            let Some(leaf) = tree.leaf_by_guid(guid).map(|id| tree.leaf(id)) else { return false };
+            let leaves = tree.top(leaf.top).is_some_and(|top| top.is_leaving);
+            match state {
+                Some(SweepState::Active) => leaves || leaf.state == LeafState::Faulted,
+                Some(SweepState::Suspended) => leaves,
+                _ => false,
+            }
+        };
         let mut ended = Vec::new();
         for ((kind, guid), sweep) in &mut self.shared.lock().leaves {
-            if sweep.state == Some(SweepState::Active) && is_faulted(*guid) {
-                (sweep.state, sweep.dirty) = (Some(SweepState::Canceled), true);
-                ended.extend(tree.leaf_by_guid(*guid).map(|id| (*kind, id)));
+            if is_over(sweep.state, *guid) {
+                let before = sweep.state.replace(SweepState::Canceled);
+                sweep.dirty = true;
+                ended.extend(tree.leaf_by_guid(*guid).map(|id| (*kind, id, before)));
             }
         }
-        for (kind, id) in ended {
-            self.log(kind, tree.leaf(id), Some(SweepState::Active), Some(SweepState::Canceled));
+        for (kind, id, before) in ended {
+            self.log(kind, tree.leaf(id), before, Some(SweepState::Canceled));
         }
     }
 

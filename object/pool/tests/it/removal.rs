@@ -4,8 +4,11 @@ use crate::common::{
     BLOCK_BYTES, Random, check, checksum_errors, copies, dataset, devices, exec, host, import, leaf, new_object, opened, tops, write,
 };
 use device::{BlockDevice, DeviceError, MemDevice};
-use ondisk::{Guid, ObjectId};
-use pool::{AddSpec, ClassSpec, ImportOptions, Pool, PoolError, PoolSpec, RemovalState, Rewind, Runtime, TopSpec};
+use ondisk::{Guid, ObjectId, Txg};
+use pool::{
+    AddSpec, ClassSpec, ImportOptions, Pool, PoolError, PoolSpec, RemovalState, Rewind, Runtime, SweepAction, SweepKind, SweepState,
+    TopSpec,
+};
 use sim::{Image, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -391,15 +394,23 @@ fn a_removal_survives_power_cuts() {
     });
 }
 
-/// If this fails, a removal reads a device that fails until the pool gives it up, or calls what it could not read copied.
+/// If this fails, a removal reads a device that fails until the pool gives it up, calls what it could not read copied, or trusts a copy that a device of a
+/// mirror did not keep: what is on it is lost with the other one, as no resilver looks at it.
 #[test]
 fn a_device_that_fails_ends_the_removal() {
+    use sim::OpKind::{Flush, Read};
+    // One device of each mirror that stays: some of them are copied to.
+    let others: &[usize] = &[0, 4, 6, 8];
     let cases = [
-        (TopKind::Leaf, 1, 0, RemovalState::Canceled),
-        (TopKind::Mirror, 2, 0, RemovalState::Canceled),
-        (TopKind::Mirror, 2, 1, RemovalState::Finished),
+        (TopKind::Leaf, 1, 0, (Read, &[1][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 0, (Read, &[2][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 1, (Read, &[2][..]), RemovalState::Finished),
+        (TopKind::Mirror, 2, 0, (Flush, &[2][..]), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 0, (Flush, others), RemovalState::Canceled),
+        (TopKind::Mirror, 2, 1, (Flush, others), RemovalState::Finished),
     ];
-    for (kind, width, ignores, end) in cases {
+    for (kind, width, ignores, (op, bad), end) in cases {
+        let what = format!("{kind:?}, {op:?} of devices {bad:?}, {ignores}");
         let under = exec(12);
         let sim = Sim::new(&under, 5);
         let all: Vec<Arc<SimDevice>> = (0..5 * width).map(|index| sim.device(&format!("d{index:02}"), CUT_DEVICE_BYTES)).collect();
@@ -408,12 +419,47 @@ fn a_device_that_fails_ends_the_removal() {
         let ages = fill(&pool, object, 1);
         pool.removal_parameters().ignores_errors.store(ignores, Ordering::Relaxed);
         pool.remove_top(guid(&pool, 1)).expect("begun");
-        sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[width].index()).only(sim::OpKind::Read));
+        for &device in bad {
+            sim.arm(sim::Fault::always(sim::FaultKind::Error(DeviceError::Io)).on(all[device].index()).only(op));
+        }
         pool.removal_wait().expect("it ends");
         sim.disarm();
-        assert_eq!(pool.removal_status().map(|status| status.state), Some(end), "{kind:?}");
+        assert_eq!(pool.removal_status().map(|status| status.state), Some(end), "{what}");
+        if op == Flush && end == RemovalState::Finished {
+            let is_to_get_all = pool.tree().leaves.iter().any(|leaf| leaf.lacks(Txg::INITIAL));
+            assert!(is_to_get_all, "{what}: what was copied is older than the copying");
+        }
         settle(&pool);
-        check(&pool, object, &ages, "whatever became of the vdev");
-        is_clean(&pool, "whatever became of the vdev");
+        check(&pool, object, &ages, &what);
+        is_clean(&pool, &what);
     }
+}
+
+/// If this fails, a device that left a pool is written to by it while somebody else has it, or a vdev that stayed is swept though nobody asked again.
+#[test]
+fn sweeps_end_with_the_removal_of_their_vdev() {
+    let start = SweepAction::Start { rate: 0, secure: false };
+    let all = devices(5);
+    let (pool, object, ages) = filled(TopKind::Leaf, 1, &all);
+    let leaf = guid(&pool, 1);
+    let states = |pool: &Pool| pool.sweep_status().into_iter().map(|status| status.state).collect::<Vec<_>>();
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        assert_eq!(pool.sweep(kind, &[leaf], start), Ok(vec![Ok(())]));
+    }
+    pool.sweep_drive_part(1).expect("driven");
+    assert_eq!(pool.sweep(SweepKind::Trim, &[leaf], SweepAction::Suspend), Ok(vec![Ok(())]));
+    assert_eq!(states(&pool), [SweepState::Active, SweepState::Suspended]);
+    pool.remove_top(leaf).expect("begun");
+    pool.sync().expect("synced");
+    assert_eq!(states(&pool), [SweepState::Canceled; 2]);
+    let refusal = PoolError::Target("device removal is in progress");
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        assert_eq!(pool.sweep(kind, &[leaf], start), Ok(vec![Err(refusal.clone())]));
+    }
+    pool.remove_cancel().expect("it stays");
+    assert_eq!(states(&pool), [SweepState::Canceled; 2], "nobody asked for them again");
+    assert_eq!(pool.sweep(SweepKind::Initialize, &[leaf], start), Ok(vec![Ok(())]));
+    pool.sweep_wait().expect("done");
+    check(&pool, object, &ages, "after a sweep of the vdev that stayed");
+    is_clean(&pool, "after a sweep of the vdev that stayed");
 }
