@@ -1,7 +1,8 @@
 //! Counts of the features of removed vdevs, beside what there is of them (OpenZFS: `verify_device_removal_feature_counts` in `zdb.c`).
 
 use crate::dump::Dump;
-use ondisk::names::{directory, top_zap};
+use ondisk::names::mos as directory;
+use ondisk::names::top_zap;
 use ondisk::{CondensingPhys, IndirectMappingPhys, ObjectId, from_words};
 use pool::Pool;
 use vdev::TopVdev;

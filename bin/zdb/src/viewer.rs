@@ -41,9 +41,16 @@ pub fn bonus(dump: &mut Dump<'_>, shown: &mut Shown, object: ObjectId, phys: &Dn
             }
             Err(_) => short(dump),
         },
-        kind if kind.0 & 0x80 != 0 && kind.listing_name() == "UNKNOWN" => dump.line(format_args!("\tUNKNOWN OBJECT TYPE")),
+        kind if kind.0 & 0x80 != 0 && is_unknown(kind) => dump.line(format_args!("\tUNKNOWN OBJECT TYPE")),
         _ => {}
     }
+}
+
+/// True for types whose contents nobody shows (OpenZFS: `ZDB_OT_TYPE`): of those by class, all but words and name tables.
+fn is_unknown(kind: ObjectType) -> bool {
+    const SHOWN: [ObjectType; 4] =
+        [ObjectType::OTN_UINT64_DATA, ObjectType::OTN_UINT64_METADATA, ObjectType::OTN_ZAP_DATA, ObjectType::OTN_ZAP_METADATA];
+    if kind.0 & 0x80 != 0 { !SHOWN.contains(&kind) } else { kind.name().is_none() }
 }
 
 /// Shows an object's contents.
@@ -61,7 +68,7 @@ pub fn contents(dump: &mut Dump<'_>, shown: &mut Shown, object: ObjectId, phys: 
         ObjectType::BPOBJ_SUBOBJ => sub_lists(dump, &objset, object, phys),
         ObjectType::OTN_ZAP_DATA | ObjectType::OTN_ZAP_METADATA => zap(dump, &objset, object, &entry),
         kind if is_name_table(kind) => zap(dump, &objset, object, &entry),
-        kind if kind.listing_name() == "UNKNOWN" => dump.line(format_args!("\tUNKNOWN OBJECT TYPE")),
+        kind if is_unknown(kind) => dump.line(format_args!("\tUNKNOWN OBJECT TYPE")),
         _ => {}
     }
 }

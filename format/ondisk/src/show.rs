@@ -4,10 +4,12 @@ use crate::{BlockPtr, Compression, ObjectType};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Classes of the contents of new-style types (OpenZFS: `dmu_ot_byteswap`).
+const CLASSES: [&str; 10] = ["uint8", "uint16", "uint32", "uint64", "zap", "dnode", "objset", "znode", "oldacl", "acl"];
+
 impl ObjectType {
     /// The type as OpenZFS prints it: new-style types by their class.
     pub fn standard_name(self) -> Cow<'static, str> {
-        const CLASSES: [&str; 10] = ["uint8", "uint16", "uint32", "uint64", "zap", "dnode", "objset", "znode", "oldacl", "acl"];
         if self.0 & 0x80 != 0 {
             let data = if self.is_metadata() { "metadata" } else { "data" };
             return Cow::Owned(format!("bswap {data} {}", CLASSES[self.byteswap() as usize]));
@@ -16,12 +18,9 @@ impl ObjectType {
     }
     /// The type as `zdb` lists objects: new-style types by their class alone (OpenZFS: `zdb_ot_name`).
     pub fn listing_name(self) -> &'static str {
-        match self {
-            ObjectType::OTN_ZAP_DATA | ObjectType::OTN_ZAP_METADATA => "zap",
-            ObjectType::OTN_UINT64_DATA | ObjectType::OTN_UINT64_METADATA => "uint64",
-            new if new.0 & 0x80 != 0 => "UNKNOWN",
-            old => old.name().unwrap_or("UNKNOWN"),
-        }
+        const CLASS: u8 = 0x1F;
+        let name = if self.0 & 0x80 != 0 { CLASSES.get(usize::from(self.0 & CLASS)).copied() } else { self.name() };
+        name.unwrap_or("UNKNOWN")
     }
 }
 
