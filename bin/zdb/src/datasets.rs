@@ -1,6 +1,6 @@
 //! `zdb -d` of a whole pool: the meta object set, every dataset, and the count of features in use (OpenZFS: `dump_zpool` in `zdb.c`).
 
-use crate::dump::Dump;
+use crate::dump::{DIRECTORY, Dump};
 use crate::objset::{self, ObjsetError, Range, Subject};
 use crate::removal;
 use dmu::Objset;
@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zap::{Value, Zap};
 
-const DIRECTORY: ObjectId = ObjectId(1);
 /// Txg of a pool's creation (OpenZFS: `TXG_INITIAL`).
 const TXG_INITIAL: u64 = 4;
 /// Number of levels of directories at most: they cannot be nested deeper than their names allow.

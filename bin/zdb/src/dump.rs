@@ -1,7 +1,11 @@
 //! Where the text goes, and how numbers look in it.
 
+use ondisk::ObjectId;
 use std::fmt::Arguments;
 use std::io::Write;
+
+/// Directory of the meta object set (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
+pub const DIRECTORY: ObjectId = ObjectId(1);
 
 /// Output of one run.
 pub struct Dump<'w> {

@@ -29,7 +29,7 @@ mod znode;
 
 use clap::Parser;
 use dsl::{DatasetHandle, DslError};
-use dump::Dump;
+use dump::{DIRECTORY, Dump};
 use exec::Exec;
 use objset::Range;
 use ondisk::ObjectId;
@@ -418,7 +418,6 @@ fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
 
 /// Shows the configuration in the meta object set (OpenZFS: `dump_config`).
 fn dump_config(dump: &mut Dump<'_>, pool: &Pool) {
-    const DIRECTORY: ObjectId = ObjectId(1);
     let object = Zap::hold(pool.mos(), DIRECTORY).and_then(|zap| zap.lookup_u64("config")).map(ObjectId);
     let list = object.ok().and_then(|object| {
         let bonus: Arc<[u8]> = pool.mos().hold(object).ok()?.bonus().ok()?;

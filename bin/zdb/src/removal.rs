@@ -1,14 +1,12 @@
 //! Counts of the features of removed vdevs, beside what there is of them (OpenZFS: `verify_device_removal_feature_counts` in `zdb.c`).
 
-use crate::dump::Dump;
+use crate::dump::{DIRECTORY, Dump};
 use ondisk::names::mos as directory;
 use ondisk::names::top_zap;
-use ondisk::{CondensingPhys, IndirectMappingPhys, ObjectId, from_words};
+use ondisk::{CondensingPhys, IndirectMappingPhys, from_words};
 use pool::Pool;
 use vdev::TopVdev;
 use zap::{Value, Zap};
-
-const DIRECTORY: ObjectId = ObjectId(1);
 
 /// Compares the pool's counts of the features of removals with the objects that there are; returns 1 when they differ. What cannot be read is none.
 pub fn dump_features(dump: &mut Dump<'_>, pool: &Pool) -> u8 {

@@ -82,7 +82,7 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Everyone>
         return Ok(None);
     }
     let failed = |error: std::io::Error| Failure::new(ErrorKind::Io, "cannot serve requests", format!("{}: {error}", socket.display()));
-    let (questions, delegated) = (runtime("z-everyone", THREADS).map_err(failed)?, runtime("z-delegated", DELEGATED_MAX).map_err(failed)?);
+    let (questions, delegated) = (runtime("z-everyone").map_err(failed)?, runtime("z-delegated").map_err(failed)?);
     let listener = {
         let _inside = questions.enter();
         listen(&socket).map_err(failed)?
@@ -94,9 +94,9 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Everyone>
     Ok(Some(Everyone { questions, delegated }))
 }
 
-fn runtime(name: &str, threads: usize) -> std::io::Result<Runtime> {
+fn runtime(name: &str) -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(1).max_blocking_threads(threads).thread_name(name).enable_all().build()
+    builder.worker_threads(1).thread_name(name).enable_all().build()
 }
 
 fn listen(socket: &Path) -> std::io::Result<UnixListener> {
