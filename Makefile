@@ -49,6 +49,7 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask kills
 	$(CARGO) xtask takeover
 	$(CARGO) xtask targets
+	$(CARGO) xtask bounds
 	examples/gluster/run.sh
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask ci | quick | layers | tidy | commands | interop | torture | campaign | kills | takeover | targets | cli-table | mutants | fuzz | zts`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | quick | layers | tidy | commands | interop | torture | campaign | kills | takeover | targets | bounds | cli-table | mutants | fuzz | zts`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod circles;
@@ -38,12 +38,13 @@ fn main() -> ExitCode {
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
         ["takeover", rest @ ..] => commands(&root, &[&["takeover"], rest].concat()),
         ["targets", rest @ ..] => commands(&root, &[&["targets"], rest].concat()),
+        ["bounds", rest @ ..] => commands(&root, &[&["bounds"], rest].concat()),
         ["cli-table", rest @ ..] => commands(&root, &[&["cli-table"], rest].concat()),
         ["mutants", rest @ ..] => mutants::check(&root, rest),
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
             Err("usage: cargo xtask ci [--strict] | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | interop crashed [POOLS] | torture [log | volumes | nbd | receives | direct | hostile | lives | life | zia | liars] [SEED] | \
-                 campaign [--list] [--case NAME] [--seed N] | kills [--keep] [N] [--seed N] | takeover [N] [--seed N] | targets [CUTS [KILLS]] [--seed N] | cli-table [--bless] [WORD…] | mutants [FILE…] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
+                 campaign [--list] [--case NAME] [--seed N] | kills [--keep] [N] [--seed N] | takeover [N] [--seed N] | targets [CUTS [KILLS]] [--seed N] | bounds [FILE_SYSTEMS [ROUNDS]] | cli-table [--bless] [WORD…] | mutants [FILE…] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }
     };

@@ -1,6 +1,7 @@
 //! `zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
 //! `zirconia-commands kills`: the daemon killed under programs that write; `zirconia-commands targets`: connections of iSCSI cut off at any byte;
-//! `zirconia-commands takeover`: a pool that goes from host to host; `zirconia-commands cli-table`: every verb, option and property of OpenZFS's.
+//! `zirconia-commands takeover`: a pool that goes from host to host; `zirconia-commands cli-table`: every verb, option and property of OpenZFS's;
+//! `zirconia-commands bounds`: memory, threads and waits that have a bound.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
@@ -9,6 +10,7 @@
 
 mod attributes;
 mod beside;
+mod bounds;
 mod branches;
 mod caches;
 mod callers;
@@ -431,6 +433,7 @@ fn main() -> ExitCode {
         Some("kills") => Some(kills::main),
         Some("takeover") => Some(takeover::main),
         Some("targets") => Some(targets::main),
+        Some("bounds") => Some(bounds::main),
         Some("cli-table") => Some(table::main),
         _ => None,
     };

@@ -3,6 +3,7 @@
 use crate::providers::{SOURCES, check_files, until_listed, write_files};
 use crate::world::{Failure, World, same};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time by which whoever looks has an answer.
@@ -119,13 +120,77 @@ fn until_shown(world: &World, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// While pools use it, and when the daemon starts.
-pub fn harmful(world: &World) -> Result<(), Failure> {
+/// Builds the library, and a pool that may use it.
+fn prepare(world: &World) -> Result<(), Failure> {
     build(world)?;
     set_harm(world, "")?;
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O recordsize=128K tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    std::fs::write(world.path("state/sys/module/zfs/parameters/zirconia_provider_deadline_ms"), "700")?;
+    Ok(std::fs::write(world.path("state/sys/module/zfs/parameters/zirconia_provider_deadline_ms"), "700")?)
+}
+
+/// Has the pool use the library.
+fn load(world: &World) -> Result<(), Failure> {
+    world.ok("zirconia provider load {dir}/harmful.so")?.shows("name:         example")?.shows("state:        active")?;
+    for property in ["zia_checksum=on", "zia_raidz1_gen=on", "zia_provider=example"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    Ok(())
+}
+
+/// Has the library harm itself in every manner at every place once, under writers. `files` counts what was written.
+fn each_harm(world: &World, files: &mut u32) -> Result<(), Failure> {
+    for harms in
+        [["abort submit once", "sleep submit once", "abort alloc once"], ["sleep alloc once", "abort thread once", "sleep thread once"]]
+    {
+        // Loaded by a person: its failures are counted anew.
+        let mut now = 0;
+        world.ok("zirconia provider load -r {dir}/harmful.so")?;
+        for harm in harms {
+            now = until_replaced(world, now.max(1) - 1)?;
+            set_harm(world, harm)?;
+            write_files(world, *files..*files + 3)?;
+            world.start("zpool list", LOOK)?.finish()?.0.shows("ONLINE")?;
+            *files += 3;
+            check_files(world, 0..*files)?;
+            // A thread that sleeps is nobody's trouble.
+            if harm != "sleep thread once" {
+                now = until_replaced(world, now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does the like a number of times, and gives how long each look at the pools took meanwhile, and the number of files, none of which is wrong.
+pub fn looked_at(world: &World, times: u32) -> Result<(Vec<Duration>, u32), Failure> {
+    prepare(world)?;
+    load(world)?;
+    let (mut files, over) = (0, AtomicBool::new(false));
+    let (harmed, looks) = std::thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            let look = || {
+                let (ran, took) = world.start("zpool list", LOOK)?.finish()?;
+                ran.shows("ONLINE").map(|_| took)
+            };
+            let mut looks = Vec::new();
+            while !over.load(Ordering::Acquire) {
+                // A failure stays in its thread; its text does not.
+                looks.push(look().map_err(|failure| failure.to_string())?);
+            }
+            Ok::<_, String>(looks)
+        });
+        let harmed = (0..times).try_for_each(|_| each_harm(world, &mut files));
+        over.store(true, Ordering::Release);
+        (harmed, looker.join())
+    });
+    harmed?;
+    Ok((looks.map_err(|_| "      whoever looks failed")??, files))
+}
+
+/// While pools use it, and when the daemon starts.
+pub fn harmful(world: &World) -> Result<(), Failure> {
+    prepare(world)?;
     // Before the daemon has it.
     set_harm(world, "abort submit")?;
     let tested = world.refused("zirconia provider test {dir}/harmful.so", 1, "its process was ended by signal 6 (SIGABRT)")?;
@@ -136,32 +201,11 @@ pub fn harmful(world: &World) -> Result<(), Failure> {
     set_harm(world, "sleep capabilities")?;
     world.refused("zirconia provider load {dir}/harmful.so", 1, "it was not loaded within 700 ms, and was ended")?;
     set_harm(world, "")?;
-    world.ok("zirconia provider load {dir}/harmful.so")?.shows("name:         example")?.shows("state:        active")?;
+    load(world)?;
     world.logged(&["library 'harmful.so' says: no licence, but never mind"])?;
-    for property in ["zia_checksum=on", "zia_raidz1_gen=on", "zia_provider=example"] {
-        world.ok(&format!("zpool set {property} tank"))?;
-    }
     let daemon = world.daemon()?;
     let mut files = 0;
-    for harms in
-        [["abort submit once", "sleep submit once", "abort alloc once"], ["sleep alloc once", "abort thread once", "sleep thread once"]]
-    {
-        // Loaded by a person: its failures are counted anew.
-        let mut now = 0;
-        world.ok("zirconia provider load -r {dir}/harmful.so")?;
-        for harm in harms {
-            now = until_replaced(world, now.max(1) - 1)?;
-            set_harm(world, harm)?;
-            write_files(world, files..files + 3)?;
-            world.start("zpool list", LOOK)?.finish()?.0.shows("ONLINE")?;
-            files += 3;
-            check_files(world, 0..files)?;
-            // A thread that sleeps is nobody's trouble.
-            if harm != "sleep thread once" {
-                now = until_replaced(world, now)?;
-            }
-        }
-    }
+    each_harm(world, &mut files)?;
     same("the daemon", world.daemon()?, daemon)?;
     world.ok("zpool events")?.shows("sysevent.fs.zfs.zia_provider_down")?.shows("sysevent.fs.zfs.zia_provider_replaced")?;
     // When the daemon starts: it crashes each time, and is given up.
