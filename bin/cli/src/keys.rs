@@ -1,5 +1,6 @@
-//! Keys that users give: typed in, from another program, or of a file; and what they must look like (OpenZFS: `libzfs_crypto.c`).
+//! Keys that users give: typed in, from another program, of a file, or from a web server; and what they must look like (OpenZFS: `libzfs_crypto.c`).
 
+use crate::fetch;
 use control_api::{ErrorKind, Failure, UserKey};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::collections::BTreeMap;
@@ -7,8 +8,8 @@ use std::io::{BufRead, IsTerminal, Read, Write};
 
 /// Bytes of a key of `keyformat=raw`.
 const RAW_BYTES: usize = 32;
-/// Most bytes that are read of a file with a key.
-const FILE_BYTES_MAX: u64 = 4096;
+/// Most bytes that are read of a file, or taken of an answer, with a key.
+const FILE_BYTES_MAX: usize = 4096;
 
 /// Key that somebody is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +61,15 @@ impl KeyWanted<'_> {
         if self.location == "prompt" {
             return self.asked();
         }
+        if fetch::is_address(self.location) {
+            return fetch::get(self.location, FILE_BYTES_MAX).map_err(|(kind, why)| self.refused(kind, why));
+        }
         let Some(path) = self.location.strip_prefix("file://") else {
-            let why = format!("keylocation '{}' is not supported: 'prompt' and 'file://' are.", self.location);
+            let why = format!("keylocation '{}' is not supported: 'prompt', 'file://', 'https://' and 'http://' are.", self.location);
             return Err(self.refused(ErrorKind::Unsupported, why));
         };
         let mut bytes = Vec::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
+        let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes));
         let unreadable =
             |error| self.refused(ErrorKind::Io, format!("Failed to open key material file: {}", control_api::os_error(&error)));
         read.map_err(unreadable)?;

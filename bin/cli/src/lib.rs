@@ -8,6 +8,7 @@ mod closed;
 pub mod color;
 pub mod dead;
 pub mod direct;
+mod fetch;
 pub mod json;
 pub mod keys;
 pub mod kstat;

@@ -350,7 +350,7 @@ pub struct LoadKey {
     /// Those of all encryption roots.
     #[arg(short)]
     pub all: bool,
-    /// Take the key from there, and not from where the property keylocation says: prompt, or file:// with a path.
+    /// Take the key from there, and not from where the property keylocation says: prompt, file:// with a path, or an address of https:// or http://.
     #[arg(short = 'L', value_name = "keylocation")]
     pub location: Option<String>,
     /// Encryption root.

@@ -29,6 +29,7 @@ mod devices;
 mod differences;
 mod durable;
 mod faults;
+mod fetched;
 mod files;
 mod guard;
 mod healing;
@@ -80,7 +81,7 @@ mod words;
 mod world;
 
 use need::Need;
-use needs::{LISTS, LOOPS, MOUNTS, NOTHING, OVERLAY, QEMU, ROOT, SHM, lacks_any};
+use needs::{LISTS, LOOPS, MOUNTS, NOTHING, OVERLAY, QEMU, ROOT, SHM, WEB, lacks_any};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -170,6 +171,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: encrypted file systems", needs: MOUNTS, run: secrets::encrypted },
     Scenario { name: "dataset: encrypted file systems by zdb", needs: MOUNTS, run: secrets::looked_into },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
+    Scenario { name: "dataset: keys from web servers", needs: WEB, run: fetched::keys },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: damaged files of snapshots and clones named", needs: MOUNTS, run: damaged::shared },
     Scenario { name: "dataset: damaged blocks healed from a stream", needs: NOTHING, run: healing::healing },

@@ -16,6 +16,8 @@ pub const OVERLAY: &[Need] = &[Need::Fuse, Need::Root, Need::Overlay];
 pub const QEMU: &[Need] = &[Need::Qemu];
 /// Needs of scenarios with mounts, and programs for access control lists.
 pub const LISTS: &[Need] = &[Need::Fuse, Need::Acl];
+/// Needs of scenarios with mounts, and keys from a web server.
+pub const WEB: &[Need] = &[Need::Fuse, Need::Web];
 /// Needs of scenarios with files in memory.
 pub const SHM: &[Need] = &[Need::Shm];
 

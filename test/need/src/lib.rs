@@ -86,6 +86,8 @@ needs! {
     Systemd = "systemd", "systemd-analyze", "tools/deps.sh installs it (Debian's systemd, which need not run)";
     /// Programs that set and show access control lists.
     Acl = "acl", "setfacl and getfacl", "tools/deps.sh installs them (Debian's acl)";
+    /// Programs that ask web servers, and are one.
+    Web = "web", "curl and openssl", "tools/deps.sh installs them (Debian's curl and openssl)";
     /// A C++ compiler whose programs ThreadSanitizer watches.
     Sanitizer = "sanitizer", "ThreadSanitizer", "tools/deps.sh installs g++, which brings it; sysctl vm.mmap_rnd_bits=28 where an old one does not start";
     /// Programs of ours, beside the test's.
@@ -165,6 +167,7 @@ fn absent(need: Need) -> Option<String> {
         Need::Root if !is_root() => Some("somebody else runs this".into()),
         Need::Loops => loops().clone(),
         Need::Acl if on_path("setfacl").is_none() => Some("it is not on PATH".into()),
+        Need::Web if ["curl", "openssl"].iter().any(|program| on_path(program).is_none()) => Some("one of them is not on PATH".into()),
         Need::Overlay if !std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n")) => {
             Some("/proc/filesystems lacks it".into())
         }

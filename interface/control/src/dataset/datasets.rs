@@ -316,16 +316,29 @@ fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option
 fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
     let failure = failure::dataset("set property for", name, error);
     match error {
-        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, kind, false) {
-            Some(why) => because(ErrorKind::Invalid, failure.what, why),
-            None => failure,
-        },
+        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => {
+            match objection(properties, kind, false).or_else(|| place_objection(properties)) {
+                Some(why) => because(ErrorKind::Invalid, failure.what, why),
+                None => failure,
+            }
+        }
         DslError::NoSpace => match properties.keys().find_map(|name| limit_objection(name)) {
             Some(why) => because(ErrorKind::NoSpace, failure.what, why),
             None => failure,
         },
         error => lacking(failure, error, properties),
     }
+}
+
+/// Words for a `keylocation` that could be one, and cannot be the dataset's (OpenZFS: `zfs_setprop_error`, `zfs_valid_proplist`); None where others
+/// are set with it.
+fn place_objection(properties: &BTreeMap<String, String>) -> Option<String> {
+    let location = properties.get("keylocation").filter(|_| properties.len() == 1)?;
+    let why = match location.as_str() {
+        "none" => "keylocation must not be 'none' for encrypted datasets",
+        _ => "keylocation may only be set on encryption roots",
+    };
+    Some(why.to_string())
 }
 
 fn inherit_failure(name: &str, property: &str, error: &DslError) -> Failure {

@@ -235,11 +235,15 @@ impl Settings {
         Ok((dataset, checked))
     }
 
-    /// An encryption root has a place that its key comes from, nothing else has one (OpenZFS: `dsl_crypto_can_set_keylocation`).
+    /// An encryption root has a place that its key comes from, nothing else has one; what is encrypted below one is not told so either
+    /// (OpenZFS: `dsl_crypto_can_set_keylocation`).
     fn check_location(&self, dataset: &Dataset, checked: &[Setting]) -> Result<(), DslError> {
         let Some((_, text)) = checked.iter().find(|(prop, _)| prop.name() == "keylocation") else { return Ok(()) };
-        let is_root = keys::facts_of(&self.tree.meta, &dataset.dir)?.is_some_and(|facts| facts.root == dataset.dir.object);
-        if is_root == (text != "none") { Ok(()) } else { Err(DslError::BadValue) }
+        let is_possible = match keys::facts_of(&self.tree.meta, &dataset.dir)? {
+            None => text == "none",
+            Some(facts) => facts.root == dataset.dir.object && text != "none",
+        };
+        if is_possible { Ok(()) } else { Err(DslError::BadValue) }
     }
 
     /// Sets properties that were checked, of a dataset or snapshot.

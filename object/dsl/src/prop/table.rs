@@ -276,7 +276,7 @@ impl PropDesc {
     fn parse_text(&self, text: &str) -> Result<Parsed, DslError> {
         let possible = match self.name {
             "mountpoint" => matches!(text, "none" | "legacy") || text.starts_with('/'),
-            "keylocation" => matches!(text, "none" | "prompt") || text.starts_with("file:///"),
+            "keylocation" => is_key_location(text),
             "sharenfs" => super::share::is_nfs(text),
             "sharesmb" => matches!(text, "on" | "off"),
             _ => true,
@@ -305,6 +305,7 @@ impl PropDesc {
                 format!("'{name}' must be an absolute path, 'none', or 'legacy'")
             }
             Kind::Text(_) if text.len() >= TEXT_BYTES_MAX => format!("'{name}' is too long"),
+            Kind::Text(_) if name == "keylocation" => "invalid keylocation".to_string(),
             Kind::Text(_) => format!("'{text}' is no value for '{name}'"),
             _ if text == "auto" && name == "refreservation" => "'refreservation=auto' only allowed on volumes".to_string(),
             _ if text == "auto" => format!("'auto' is invalid value for '{name}'"),
@@ -324,6 +325,12 @@ impl PropDesc {
             _ => true,
         }
     }
+}
+
+/// True for a place that a key can come from, or for none (OpenZFS: `zfs_prop_valid_keylocation`). Nobody looks here whether a key is there.
+fn is_key_location(text: &str) -> bool {
+    let is_behind = |scheme: &&str| text.len() > scheme.len() && text.starts_with(*scheme);
+    matches!(text, "none" | "prompt") || ["file:///", "https://", "http://"].iter().any(is_behind)
 }
 
 const fn row(name: &'static str, kind: Kind, default: u64, attr: Attr, applies: u8) -> PropDesc {

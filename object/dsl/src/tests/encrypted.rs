@@ -225,6 +225,18 @@ fn new_datasets_are_encrypted_and_what_is_below_them() {
     };
     assert_eq!((set("tank/a", "file:///key"), set("tank/a", "none")), (Ok(()), Err(DslError::BadValue)));
     assert_eq!((set("tank/a/b", "prompt"), set("tank", "prompt")), (Err(DslError::BadValue), Err(DslError::BadValue)));
+    assert_eq!((set("tank/a/b", "none"), set("tank", "none")), (Err(DslError::BadValue), Ok(())));
+    for (location, outcome) in [
+        ("https://keys.example/a", Ok(())),
+        ("http://keys.example/a", Ok(())),
+        ("https://", Err(DslError::BadValue)),
+        ("http://", Err(DslError::BadValue)),
+        ("file:///", Err(DslError::BadValue)),
+        ("ftp://keys.example/a", Err(DslError::BadValue)),
+        ("file:///key", Ok(())),
+    ] {
+        assert_eq!(set("tank/a", location), outcome, "{location}");
+    }
     pool.drain();
     pool.check();
     let pool = pool.reopen();
