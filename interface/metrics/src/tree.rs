@@ -126,8 +126,9 @@ pub(crate) const MODULE: &str = "module/zfs";
 const POOL_FILES: [&str; 6] = ["direct", "guid", "iostats", "multihost", "state", "txgs"];
 const OWN: &str = "zirconia";
 const DEBUG: &str = "dbgmsg";
+const IMPORTS: &str = "import_progress";
 /// Names of the statistics of the process.
-const GLOBALS: [&str; 13] = [
+const GLOBALS: [&str; 14] = [
     "abdstats",
     "arcstats",
     DEBUG,
@@ -136,6 +137,7 @@ const GLOBALS: [&str; 13] = [
     "dmu_tx",
     "dnodestats",
     "fm",
+    IMPORTS,
     "memory",
     "vdev_mirror_stats",
     "zfetchstats",
@@ -213,6 +215,8 @@ impl Tree {
             "dbufs" => Some(stamp.raw(&dbufs(&self.0.pools()))),
             "dbufstats" => Some(stamp.named(dbufstats(&self.0.pools()).iter().map(|(name, value)| (name.as_str(), value.clone())))),
             OWN => Some(stamp.named(own())),
+            // A list without the header of a statistic, as there.
+            IMPORTS => Some(kstat::imports_text()),
             "dmu_tx" => Some(counted(DMU_TX, &dmu::tx_counts())),
             "dnodestats" => Some(counted(DNODESTATS, &dmu::dnode_counts())),
             "fm" => {
