@@ -8,6 +8,7 @@ use crate::{PARAMETERS, ParameterError, Parameters, Past, When};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use kstat::{Cursor, DebugLog, Listing, Stamp, Value};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Version of OpenZFS whose behaviour this follows, as `sys/module/zfs/version` tells it.
@@ -100,6 +101,10 @@ pub trait Source: Send + Sync {
     }
     /// Parameters of the process.
     fn parameters(&self) -> &Parameters;
+    /// Files of the module's folder that never change, by their paths in it, with their texts (OpenZFS: `zfs_sysfs.c`); None where nobody tells.
+    fn module_facts(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
     /// Makes what runs follow a parameter that was set.
     fn parameter_changed(&self, name: &str, value: u64);
 }
@@ -121,7 +126,7 @@ pub struct Tree(Arc<dyn Source>);
 
 /// Path below which the statistics lie.
 pub(crate) const KSTAT: &str = "spl/kstat/zfs";
-/// Path below which version and parameters lie.
+/// Path below which version, parameters and facts lie.
 pub(crate) const MODULE: &str = "module/zfs";
 const POOL_FILES: [&str; 6] = ["direct", "guid", "iostats", "multihost", "state", "txgs"];
 const OWN: &str = "zirconia";
@@ -153,6 +158,26 @@ impl Tree {
 
     /// Paths of all files.
     pub fn paths(&self) -> Vec<String> {
+        [self.module_paths(), self.kstat_paths()].concat()
+    }
+
+    /// Paths of the files below `root`, and perhaps of others.
+    pub(crate) fn paths_below(&self, root: &str) -> Vec<String> {
+        if root.starts_with(MODULE) { self.module_paths() } else { self.kstat_paths() }
+    }
+
+    /// Paths of version, parameters and facts.
+    fn module_paths(&self) -> Vec<String> {
+        let parameters = PARAMETERS.iter().map(|parameter| format!("parameters/{}", parameter.name));
+        let facts = self.0.module_facts().into_iter().flat_map(BTreeMap::keys).cloned();
+        let mut paths: Vec<String> = parameters.chain(facts).map(|path| format!("{MODULE}/{path}")).collect();
+        paths.push(format!("{MODULE}/version"));
+        paths.sort();
+        paths
+    }
+
+    /// Paths of the statistics.
+    fn kstat_paths(&self) -> Vec<String> {
         let globals = GLOBALS.iter().filter(|name| **name != DEBUG || DebugLog::get().is_some());
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
@@ -162,8 +187,6 @@ impl Tree {
                 paths.extend(pool.datasets.iter().map(|dataset| format!("{KSTAT}/{}/{kind}-{:#x}", pool.name, dataset.objset)));
             }
         }
-        paths.push(format!("{MODULE}/version"));
-        paths.extend(PARAMETERS.iter().map(|parameter| format!("{MODULE}/parameters/{}", parameter.name)));
         paths.sort();
         paths
     }
@@ -180,7 +203,10 @@ impl Tree {
         }
         match path.strip_prefix(MODULE)?.strip_prefix('/')? {
             "version" => Some(format!("{VERSION}\n")),
-            rest => self.0.parameters().text(rest.strip_prefix("parameters/")?).map(|value| format!("{value}\n")),
+            rest => match rest.strip_prefix("parameters/") {
+                Some(name) => self.0.parameters().text(name).map(|value| format!("{value}\n")),
+                None => self.0.module_facts()?.get(rest).cloned(),
+            },
         }
     }
 
