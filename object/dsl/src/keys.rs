@@ -11,7 +11,7 @@ use crate::{DslError, features, marks};
 use crypt::{KEY_VERSION, Mac, Suite, WrappedKey};
 use dmu::Tx;
 use ondisk::names::{dd_field, ds_field};
-use ondisk::{BLOCK_BYTES_MAX, ObjectType};
+use ondisk::{BLOCK_BYTES_MAX, DslDatasetPhys, ObjectType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zap::{Value, Zap};
 
@@ -223,7 +223,7 @@ pub(crate) fn are_old(meta: &Meta, dir: &Dir) -> Result<bool, DslError> {
 }
 
 /// Number of the erratum that a dataset has (OpenZFS: `zpool_errata_t`): 3 with keys of the first version, 4 for an encrypted snapshot that does not
-/// name its set of IVs; 0 without one.
+/// name its set of IVs, or a head whose last one does not; 0 without one.
 pub(crate) fn erratum_of(meta: &Meta, dataset: &Dataset) -> Result<u64, DslError> {
     if object_of(meta, &dataset.dir)?.is_none() {
         return Ok(0);
@@ -231,7 +231,19 @@ pub(crate) fn erratum_of(meta: &Meta, dataset: &Dataset) -> Result<u64, DslError
     if are_old(meta, &dataset.dir)? {
         return Ok(ERRATUM_KEYS);
     }
-    Ok(if dataset.is_snapshot && ivs_of(meta, dataset)? == 0 { ERRATUM_IV_SETS } else { 0 })
+    let snapshot = if dataset.is_snapshot { Some(dataset.object) } else { last_snapshot(meta, dataset)? };
+    let ivs = snapshot.map(|object| ivs_in(meta, object)).transpose()?;
+    Ok(if ivs == Some(0) { ERRATUM_IV_SETS } else { 0 })
+}
+
+/// Last snapshot of a head; that from which a clone, or any new dataset, starts is another one's.
+fn last_snapshot(meta: &Meta, head: &Dataset) -> Result<Option<u64>, DslError> {
+    let last = head.phys().ds_prev_snap_obj;
+    if last == 0 {
+        return Ok(None);
+    }
+    let phys = DslDatasetPhys::decode(&meta.hold(last)?.bonus()?).map_err(|_| damaged(last, "the record of a DSL dataset is short"))?;
+    Ok((phys.ds_dir_obj == head.dir.object).then_some(last))
 }
 
 /// Refuses what is encrypted, for operations that this release cannot do with it.
@@ -278,7 +290,11 @@ pub(crate) fn rename_ivs(meta: &Meta, snapshot: &Dataset, ivs: u64, tx: &Tx) -> 
 
 /// Name of a snapshot's set of IVs; 0 when it has none (OpenZFS: `DS_FIELD_IVSET_GUID`).
 pub(crate) fn ivs_of(meta: &Meta, snapshot: &Dataset) -> Result<u64, DslError> {
-    match marks::own_table(meta, snapshot.object)? {
+    ivs_in(meta, snapshot.object)
+}
+
+fn ivs_in(meta: &Meta, snapshot: u64) -> Result<u64, DslError> {
+    match marks::own_table(meta, snapshot)? {
         Some(own) => Ok(own.try_lookup_u64(ds_field::IVSET_GUID)?.unwrap_or(0)),
         None => Ok(0),
     }

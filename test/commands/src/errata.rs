@@ -73,7 +73,6 @@ pub fn nameless_sets(world: &World) -> Result<(), Failure> {
     let named = |snapshot: &str| -> Result<bool, Failure> {
         Ok(world.ok(&format!("zfs get -H -o value ivsetguid missing_ivset/{snapshot}"))?.out.trim() != "-")
     };
-    world.ok("zfs list -t snapshot")?;
     world.ok("zpool status missing_ivset")?.shows("Errata #4 detected.")?.shows("/msg/ZFS-8000-ER")?;
     world.ok("zpool get -H -o value feature@bookmark_v2 missing_ivset")?.prints("disabled")?;
     same("sets of IVs", (named("testfs@snap1")?, named("testvol@snap3")?), (false, false))?;

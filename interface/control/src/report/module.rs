@@ -6,7 +6,7 @@ use pool::{FEATURES, Feature, Support};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// What the engine can that no feature of a pool tells (OpenZFS: `zfs_kernel_features`).
+/// Abilities of the engine that no feature of a pool tells (OpenZFS: `zfs_kernel_features`).
 const ENGINE: [&str; 3] = ["com.delphix:vdev_initialize", "org.zfsonlinux:vdev_trim", "org.openzfs:l2arc_persistent"];
 /// Properties of datasets that are shown only to whoever names them.
 const HIDDEN: [&str; 1] = ["ivsetguid"];
