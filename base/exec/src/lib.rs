@@ -9,6 +9,7 @@
 
 mod completion;
 mod crew;
+mod hands;
 mod inline;
 mod locks;
 mod lockstep;
@@ -21,6 +22,7 @@ mod timers;
 
 pub use completion::{Completer, Completion, WaitQueue, completion};
 pub use crew::Crew;
+pub use hands::Hands;
 pub use inline::Inline;
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 pub use lockstep::{Lockstep, yield_point};

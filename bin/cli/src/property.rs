@@ -245,6 +245,7 @@ pub const DATASET: &[Described] = &[
     p("useraccounting", "USERACCOUNTING", Number),
     p("unique", "UNIQUE", Number),
     p("inconsistent", "INCONSISTENT", Number),
+    p("ivsetguid", "IVSETGUID", Number),
 ];
 
 /// Environment variable for whoever looks what becomes of properties that a daemon does not have (OpenZFS: `libzfs_init`).

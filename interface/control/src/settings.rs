@@ -117,6 +117,7 @@ impl Settings {
         zpl::set_cloning(get("zfs_bclone_enabled") != 0, get("zfs_bclone_wait_dirty") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         send::set_skips_unborn(get("send_holes_without_birth_time") == 0);
+        dsl::set_ignores_iv_sets(get("zfs_disable_ivset_guid_check") != 0);
         dsl::set_allows_redacted(get("zfs_allow_redacted_dataset_mount") != 0);
         send::set_estimate_block_bytes(get("zfs_override_estimate_recordsize"));
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));

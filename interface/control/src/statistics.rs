@@ -6,12 +6,13 @@
 
 use crate::pool::{OpenPool, Pools};
 use crate::provider::offload;
-use crate::report::{direct_rows, iostat, pictures};
+use crate::report::{direct_rows, iostat, module, pictures};
 use crate::settings::Settings;
 use control_api::StateDir;
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Readers, Session};
 use metrics::{Parameters, Past, PoolView, Source, Tree, TreeFs};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,6 +45,10 @@ impl Source for Look {
 
     fn parameters(&self) -> &Parameters {
         &self.settings.parameters
+    }
+
+    fn module_facts(&self) -> Option<&BTreeMap<String, String>> {
+        Some(module::facts())
     }
 
     fn parameter_changed(&self, name: &str, value: u64) {

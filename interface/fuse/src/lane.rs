@@ -5,8 +5,7 @@
 //! beyond that goes to threads of the lane's own. So there is always a thread that reads, and a request waits for others of its lane at most; but what
 //! is read and waits takes memory, and where a lane has too much of that, those who read wait, too.
 
-use crate::chores::Chores;
-use exec::Exec;
+use exec::{Exec, Hands};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +24,7 @@ pub struct Lane {
     here: AtomicUsize,
     /// Bytes of those that its own threads have.
     kept_bytes: AtomicUsize,
-    own: Arc<Chores>,
+    own: Arc<Hands>,
 }
 
 /// Place of a request among those that are served by who read them.
@@ -48,7 +47,7 @@ fn take(count: &AtomicUsize, more: usize, most: usize) -> bool {
 impl Lane {
     /// Makes a lane, whose own threads are of `exec`: none yet.
     pub fn new(exec: &Exec) -> Arc<Lane> {
-        let own = Chores::new(exec, "z-fuse-lane", OWN_MAX);
+        let own = Hands::new(exec, "z-fuse-lane", OWN_MAX);
         Arc::new(Lane { here: AtomicUsize::new(0), kept_bytes: AtomicUsize::new(0), own })
     }
 
@@ -74,7 +73,7 @@ impl Kept {
     /// Has a thread of the lane's own do `job`, as soon as one is free.
     pub(crate) fn hand_over(self, job: impl FnOnce() + Send + 'static) {
         let own = self.lane.own.clone();
-        own.add(Box::new(move || {
+        own.give(Box::new(move || {
             job();
             drop(self);
         }));

@@ -6,8 +6,8 @@
 
 use crate::Reply;
 use crate::abi;
-use crate::chores::Chores;
 use crate::node::NodeId;
+use exec::Hands;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ pub trait Lasting: Send + Sync {
 
 /// Rest of a request of a mount that outlives its server, until it is answered.
 #[derive(Default)]
-pub(crate) struct Rest(Option<(Arc<dyn Lasting>, Arc<Chores>, Underway)>);
+pub(crate) struct Rest(Option<(Arc<dyn Lasting>, Arc<Hands>, Underway)>);
 
 impl Rest {
     /// Begins a request.
-    pub fn begin(lasting: Option<&Arc<dyn Lasting>>, chores: &Arc<Chores>, unique: u64) -> Rest {
-        Rest(lasting.map(|lasting| (lasting.clone(), chores.clone(), lasting.begin(unique & !abi::RESENT))))
+    pub fn begin(lasting: Option<&Arc<dyn Lasting>>, hands: &Arc<Hands>, unique: u64) -> Rest {
+        Rest(lasting.map(|lasting| (lasting.clone(), hands.clone(), lasting.begin(unique & !abi::RESENT))))
     }
 
     /// True when the answer has to wait.
@@ -58,7 +58,7 @@ impl Rest {
     /// Runs `send`, which gives the answer, or an error instead of it, when that may be given: now, or later on another thread. Waits for nothing.
     pub fn settle(self, send: impl FnOnce(Reply<()>) + Send + 'static) {
         match self.0 {
-            Some((lasting, chores, underway)) if !lasting.is_settled() => chores.add(Box::new(move || {
+            Some((lasting, hands, underway)) if !lasting.is_settled() => hands.give(Box::new(move || {
                 send(lasting.wait_settled());
                 drop(underway);
             })),

@@ -8,7 +8,6 @@ pub mod abi;
 mod answer;
 mod apart;
 mod blockmount;
-mod chores;
 mod counts;
 mod dispatch;
 mod encode;

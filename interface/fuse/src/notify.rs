@@ -6,8 +6,8 @@
 //! answer of one that passed the cache by ([`crate::WriteRequest::past_cache`]) may wait for a notice of the same range.
 
 use crate::abi;
-use crate::chores::Chores;
 use crate::node::NodeId;
+use exec::Hands;
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 #[derive(Clone)]
 pub struct Notifier {
     kernel: Kernel,
-    chores: Arc<Chores>,
+    hands: Arc<Hands>,
 }
 
 impl std::fmt::Debug for Notifier {
@@ -28,8 +28,8 @@ impl std::fmt::Debug for Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(device: Arc<OwnedFd>, chores: Arc<Chores>) -> Notifier {
-        Notifier { kernel: Kernel { device }, chores }
+    pub(crate) fn new(device: Arc<OwnedFd>, hands: Arc<Hands>) -> Notifier {
+        Notifier { kernel: Kernel { device }, hands }
     }
 
     /// Makes the kernel ask for the attributes again of a node that is in use there (a root, an open file). Waits for nothing: it has no
@@ -41,7 +41,7 @@ impl Notifier {
     /// Runs `work` soon, on a thread that may talk to the kernel.
     pub fn later(&self, work: impl FnOnce(&Kernel) + Send + 'static) {
         let kernel = self.kernel.clone();
-        self.chores.add(Box::new(move || work(&kernel)));
+        self.hands.give(Box::new(move || work(&kernel)));
     }
 }
 

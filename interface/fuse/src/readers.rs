@@ -8,7 +8,6 @@
 //!
 //! Invariant: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set.
 
-use crate::chores::Chores;
 use crate::handler::Handler;
 use crate::lane::HERE_MAX_OF_ALL;
 use crate::sent_again::SentAgain;
@@ -16,7 +15,7 @@ use crate::serve::{Looked, Reader};
 use crate::served::{Hold, Mount};
 use crate::uring::{Place, Rings, Uring};
 use crate::{Notifier, Reply};
-use exec::{Exec, Mutex};
+use exec::{Exec, Hands, Mutex};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
@@ -60,9 +59,9 @@ struct Shared {
     threads: AtomicUsize,
     /// Event that wakes every thread.
     bell: OwnedFd,
-    notices: Arc<Chores>,
-    syncs: Arc<Chores>,
-    settling: Arc<Chores>,
+    notices: Arc<Hands>,
+    syncs: Arc<Hands>,
+    settling: Arc<Hands>,
     rings: Mutex<Weak<Rings>>,
 }
 
@@ -90,9 +89,9 @@ impl Readers {
             idle: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
             bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            notices: Chores::new(exec, "z-fuse-notice", NOTICES_MAX),
-            syncs: Chores::new(exec, "z-fuse-sync", SYNCS_MAX),
-            settling: Chores::new(exec, "z-fuse-settle", SETTLING_MAX),
+            notices: Hands::new(exec, "z-fuse-notice", NOTICES_MAX),
+            syncs: Hands::new(exec, "z-fuse-sync", SYNCS_MAX),
+            settling: Hands::new(exec, "z-fuse-settle", SETTLING_MAX),
             rings: Mutex::default(),
         })))
     }

@@ -349,7 +349,7 @@ fn sync_later(mount: &Mount, answer: Answer<()>, serving: Serving, header: &abi:
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let ends = header.opcode == op::DESTROY;
     mount.note_synced();
-    mount.syncs.add(Box::new(move || {
+    mount.syncs.give(Box::new(move || {
         let reply = serving.handler().syncfs(&caller);
         drop(serving);
         // There is nobody who could hear why an unmount did not make everything durable.

@@ -3,12 +3,11 @@
 //! Invariant: who serves a request holds a [`Serving`], so the end of the mount, which takes the handler away, waits for it.
 
 use crate::answer::{Debt, Owed};
-use crate::chores::Chores;
 use crate::ending::Ended;
 use crate::handler::Handler;
 use crate::lasting::Lasting;
 use crate::sent_again::SentAgain;
-use exec::{Exec, RwLock};
+use exec::{Exec, Hands, RwLock};
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::sync::Arc;
@@ -27,11 +26,11 @@ pub(crate) struct Mount {
     pub capacity: usize,
     pub owed: Arc<Owed>,
     /// Threads on which whole-pool syncs are done.
-    pub syncs: Arc<Chores>,
+    pub syncs: Arc<Hands>,
     /// Number of requests that have lanes, and are served by those who read.
     pub in_lanes: Arc<AtomicUsize>,
     /// Threads on which answers wait that may not be given yet.
-    pub settling: Arc<Chores>,
+    pub settling: Arc<Hands>,
     /// Side of the handler that makes the mount outlive this server, if it does.
     pub lasting: Option<Arc<dyn Lasting>>,
     /// Wait for what the kernel sends again.
@@ -68,7 +67,7 @@ impl Mount {
         device: Arc<OwnedFd>,
         handler: Arc<dyn Handler>,
         capacity: usize,
-        (syncs, settling): (&Arc<Chores>, &Arc<Chores>),
+        (syncs, settling): (&Arc<Hands>, &Arc<Hands>),
         (place, sent_again): (Option<Hold>, SentAgain),
     ) -> Arc<Mount> {
         Arc::new(Mount {

@@ -63,7 +63,7 @@ impl TreeFs {
     fn attr(&self, path: &str) -> Reply<FileAttr> {
         let full = self.full(path);
         let below = format!("{full}/");
-        let paths = self.tree.paths();
+        let paths = self.tree.paths_below(&self.root);
         let mode = if paths.contains(&full) {
             match (self.tree.is_writable(&full), self.tree.is_private(&full)) {
                 (true, true) => PRIVATE,
@@ -82,7 +82,7 @@ impl TreeFs {
     /// Names in a directory and whether each is one itself.
     fn names(&self, path: &str) -> Vec<(String, bool)> {
         let below = format!("{}/", self.full(path));
-        let paths = self.tree.paths();
+        let paths = self.tree.paths_below(&self.root);
         let inside = paths.iter().filter_map(|other| other.strip_prefix(&below));
         let names: BTreeSet<(String, bool)> = inside
             .map(|rest| rest.split_once('/').map_or_else(|| (rest.to_string(), false), |(folder, _)| (folder.to_string(), true)))

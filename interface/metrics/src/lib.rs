@@ -1,5 +1,6 @@
 //! Statistics and parameters of the daemon for other programs: a proc-like tree of files with OpenZFS's kstat names
-//! (`proc/spl/kstat/zfs/…`), its module parameters (`sys/module/zfs/parameters/…`), and the same numbers as OpenMetrics.
+//! (`proc/spl/kstat/zfs/…`), its module parameters (`sys/module/zfs/parameters/…`) and what it knows and can beside them, and the same
+//! numbers as OpenMetrics.
 //!
 //! [`Source`] is the port: the daemon tells what pools it has; [`Tree`] makes paths and texts of it; [`TreeFs`] serves a part of
 //! the tree through FUSE. Invariants: nothing here counts or caches, every look is a look at the counters, and at what those of pools that were

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 174] = [
+pub const PARAMETERS: [Parameter; 175] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -204,6 +204,13 @@ pub const PARAMETERS: [Parameter; 174] = [
         "bytes of dirty data at which writers stop; at first a tenth of the memory, at most 1 GiB",
     ),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
+    new(
+        "zfs_disable_ivset_guid_check",
+        0,
+        BIT,
+        When::Now,
+        "1 receives raw streams whatever sets of IVs they go on from, for copies of old snapshots",
+    ),
     new("zfs_dmu_offset_next_sync", 1, BIT, When::Now, "0: files that have changes that are not synced show no holes"),
     new("zfs_embedded_slog_min_ms", 64, U32, When::Now, "most metaslabs of a vdev that sets none aside for intent logs, when it is opened"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),

@@ -199,6 +199,24 @@ fn a_pool_has_its_files_while_it_is_open() {
     assert_eq!(tree.write("spl/kstat/zfs/arcstats", "0"), Err(WriteError::ReadOnly));
 }
 
+/// If this fails, whoever waits for a long import does not see what it does, or programs that read OpenZFS's list do not understand ours.
+#[test]
+fn imports_are_told_of_while_they_are_under_way() {
+    let tree = Tree::new(Arc::new(Fake::default()));
+    let text = || tree.read("spl/kstat/zfs/import_progress").unwrap();
+    assert!(tree.paths().contains(&"spl/kstat/zfs/import_progress".to_string()));
+    let import = kstat::Import::begin(8_154_711, "slow", kstat::LoadState::Import);
+    kstat::note_import(8_154_711, "Claiming ZIL blocks");
+    assert!(text().starts_with("pool_guid            load_state "), "no header of a statistic: {}", text());
+    assert!(
+        text().contains("\n8154711              2              0              0            slow             Claiming ZIL blocks\n"),
+        "{}",
+        text()
+    );
+    drop(import);
+    assert!(!text().contains("slow"), "{}", text());
+}
+
 /// A value outside its range would stop writers for ever, or never.
 #[test]
 fn parameters_keep_their_ranges() {

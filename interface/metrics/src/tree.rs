@@ -8,6 +8,7 @@ use crate::{PARAMETERS, ParameterError, Parameters, Past, When};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use kstat::{Cursor, DebugLog, Listing, Stamp, Value};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Version of OpenZFS whose behaviour this follows, as `sys/module/zfs/version` tells it.
@@ -100,6 +101,10 @@ pub trait Source: Send + Sync {
     }
     /// Parameters of the process.
     fn parameters(&self) -> &Parameters;
+    /// Files of the module's folder that never change, by their paths in it, with their texts (OpenZFS: `zfs_sysfs.c`); None where nobody tells.
+    fn module_facts(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
     /// Makes what runs follow a parameter that was set.
     fn parameter_changed(&self, name: &str, value: u64);
 }
@@ -121,13 +126,14 @@ pub struct Tree(Arc<dyn Source>);
 
 /// Path below which the statistics lie.
 pub(crate) const KSTAT: &str = "spl/kstat/zfs";
-/// Path below which version and parameters lie.
+/// Path below which version, parameters and facts lie.
 pub(crate) const MODULE: &str = "module/zfs";
 const POOL_FILES: [&str; 6] = ["direct", "guid", "iostats", "multihost", "state", "txgs"];
 const OWN: &str = "zirconia";
 const DEBUG: &str = "dbgmsg";
+const IMPORTS: &str = "import_progress";
 /// Names of the statistics of the process.
-const GLOBALS: [&str; 13] = [
+const GLOBALS: [&str; 14] = [
     "abdstats",
     "arcstats",
     DEBUG,
@@ -136,6 +142,7 @@ const GLOBALS: [&str; 13] = [
     "dmu_tx",
     "dnodestats",
     "fm",
+    IMPORTS,
     "memory",
     "vdev_mirror_stats",
     "zfetchstats",
@@ -151,6 +158,26 @@ impl Tree {
 
     /// Paths of all files.
     pub fn paths(&self) -> Vec<String> {
+        [self.module_paths(), self.kstat_paths()].concat()
+    }
+
+    /// Paths of the files below `root`, and perhaps of others.
+    pub(crate) fn paths_below(&self, root: &str) -> Vec<String> {
+        if root.starts_with(MODULE) { self.module_paths() } else { self.kstat_paths() }
+    }
+
+    /// Paths of version, parameters and facts.
+    fn module_paths(&self) -> Vec<String> {
+        let parameters = PARAMETERS.iter().map(|parameter| format!("parameters/{}", parameter.name));
+        let facts = self.0.module_facts().into_iter().flat_map(BTreeMap::keys).cloned();
+        let mut paths: Vec<String> = parameters.chain(facts).map(|path| format!("{MODULE}/{path}")).collect();
+        paths.push(format!("{MODULE}/version"));
+        paths.sort();
+        paths
+    }
+
+    /// Paths of the statistics.
+    fn kstat_paths(&self) -> Vec<String> {
         let globals = GLOBALS.iter().filter(|name| **name != DEBUG || DebugLog::get().is_some());
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
@@ -160,8 +187,6 @@ impl Tree {
                 paths.extend(pool.datasets.iter().map(|dataset| format!("{KSTAT}/{}/{kind}-{:#x}", pool.name, dataset.objset)));
             }
         }
-        paths.push(format!("{MODULE}/version"));
-        paths.extend(PARAMETERS.iter().map(|parameter| format!("{MODULE}/parameters/{}", parameter.name)));
         paths.sort();
         paths
     }
@@ -178,7 +203,10 @@ impl Tree {
         }
         match path.strip_prefix(MODULE)?.strip_prefix('/')? {
             "version" => Some(format!("{VERSION}\n")),
-            rest => self.0.parameters().text(rest.strip_prefix("parameters/")?).map(|value| format!("{value}\n")),
+            rest => match rest.strip_prefix("parameters/") {
+                Some(name) => self.0.parameters().text(name).map(|value| format!("{value}\n")),
+                None => self.0.module_facts()?.get(rest).cloned(),
+            },
         }
     }
 
@@ -213,6 +241,8 @@ impl Tree {
             "dbufs" => Some(stamp.raw(&dbufs(&self.0.pools()))),
             "dbufstats" => Some(stamp.named(dbufstats(&self.0.pools()).iter().map(|(name, value)| (name.as_str(), value.clone())))),
             OWN => Some(stamp.named(own())),
+            // A list without the header of a statistic, as there.
+            IMPORTS => Some(kstat::imports_text()),
             "dmu_tx" => Some(counted(DMU_TX, &dmu::tx_counts())),
             "dnodestats" => Some(counted(DNODESTATS, &dmu::dnode_counts())),
             "fm" => {

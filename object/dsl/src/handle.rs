@@ -181,6 +181,13 @@ impl DatasetHandle {
     pub fn is_encrypted_for_good(&self) -> Result<bool, DslError> {
         Ok(self.is_encrypted()? && self.pool.tree.contents(&self.dataset).map_or(true, |objset| objset.is_read_only()))
     }
+    /// True for what is encrypted with keys of the first version, which is read and not written (OpenZFS: errata 3).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn has_old_keys(&self) -> Result<bool, DslError> {
+        keys::are_old(&self.pool.tree.meta, &self.dataset.dir)
+    }
     /// Facts of the keys of an encrypted snapshot that a raw stream has.
     ///
     /// # Errors
@@ -470,6 +477,10 @@ impl DatasetHandle {
             "createtxg" => PropValue::Number(phys.ds_creation_txg),
             "guid" => PropValue::Number(phys.ds_guid),
             "objsetid" => PropValue::Number(self.dataset.object),
+            "ivsetguid" => match keys::ivs_of(&self.pool.tree.meta, &self.dataset)? {
+                0 => PropValue::None,
+                ivs => PropValue::Number(ivs),
+            },
             "defer_destroy" => text(if phys.ds_flags & ds_flags::DEFER_DESTROY != 0 { "on" } else { "off" }),
             "userrefs" => PropValue::Number(self.dataset.user_refs(&self.pool.tree.meta)?),
             "origin" => match self.pool.tree.origin_name(&self.dataset)? {

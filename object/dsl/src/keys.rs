@@ -7,18 +7,34 @@ use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::{Meta, damaged};
 use crate::raw::RawStream;
-use crate::{DslError, marks};
-use crypt::{Mac, Suite, WrappedKey};
+use crate::{DslError, features, marks};
+use crypt::{KEY_VERSION, Mac, Suite, WrappedKey};
 use dmu::Tx;
 use ondisk::names::{dd_field, ds_field};
-use ondisk::{BLOCK_BYTES_MAX, ObjectType};
+use ondisk::{BLOCK_BYTES_MAX, DslDatasetPhys, ObjectType};
+use std::sync::atomic::{AtomicBool, Ordering};
 use zap::{Value, Zap};
 
 const SUITE: &str = "DSL_CRYPTO_SUITE";
 const ROOT: &str = "DSL_CRYPTO_ROOT_DDOBJ";
 const USERS: &str = "DSL_CRYPTO_REFCOUNT";
+const KEYS_VERSION: &str = "DSL_CRYPTO_VERSION";
 /// Entry of our own: the MAC of the wrapping that came raw last. Whoever gives the keys another one here leaves it behind.
 const CAME: &str = "org.zirconia:came";
+
+/// Erratum of pools whose encrypted datasets have keys of the first version (OpenZFS: `ZPOOL_ERRATA_ZOL_6845_ENCRYPTION`).
+pub(crate) const ERRATUM_KEYS: u64 = 3;
+/// Erratum of pools with encrypted snapshots that name no set of IVs (OpenZFS: `ZPOOL_ERRATA_ZOL_8308_ENCRYPTION`).
+const ERRATUM_IV_SETS: u64 = 4;
+
+/// True when raw streams go on whatever the names of sets of IVs are.
+static IGNORES_IV_SETS: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether raw streams are received that go on from what names no set of IVs, or another one (OpenZFS: `zfs_disable_ivset_guid_check`): for
+/// copies of old snapshots, which then get a name.
+pub fn set_ignores_iv_sets(are_ignored: bool) {
+    IGNORES_IV_SETS.store(are_ignored, Ordering::Relaxed);
+}
 
 /// Facts of an encrypted dataset that everybody may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +113,7 @@ pub(crate) fn wrapped(meta: &Meta, object: u64) -> Result<WrappedKey, DslError> 
         suite: Suite::from_number(number(SUITE)?).ok_or(DslError::Unsupported)?,
         guid: number("DSL_CRYPTO_GUID")?,
         // Keys of the first version say nothing of it.
-        version: table.try_lookup_u64("DSL_CRYPTO_VERSION")?.unwrap_or(0),
+        version: table.try_lookup_u64(KEYS_VERSION)?.unwrap_or(0),
         iv: bytes(&table, "DSL_CRYPTO_IV")?.ok_or_else(missing)?,
         mac: bytes(&table, "DSL_CRYPTO_MAC")?.ok_or_else(missing)?,
         master: bytes(&table, "DSL_CRYPTO_MASTER_KEY_1")?.ok_or_else(missing)?,
@@ -119,7 +135,7 @@ fn write_wrapping(table: &Zap, facts: &KeyFacts, wrapped: &WrappedKey, tx: &Tx) 
         (SUITE, facts.suite),
         (ROOT, facts.root),
         ("DSL_CRYPTO_GUID", wrapped.guid),
-        ("DSL_CRYPTO_VERSION", wrapped.version),
+        (KEYS_VERSION, wrapped.version),
         ("keyformat", facts.format),
         ("pbkdf2salt", facts.salt),
         ("pbkdf2iters", facts.iterations),
@@ -190,11 +206,44 @@ pub(crate) fn check_keys(meta: &Meta, dir: &Dir, raw: &RawStream) -> Result<(), 
 /// Errors: those of [`check_keys`]; [`DslError::NoIvSet`], [`DslError::OtherIvSet`].
 pub(crate) fn check_raw(meta: &Meta, from: &Dataset, raw: &RawStream) -> Result<(), DslError> {
     check_keys(meta, &from.dir, raw)?;
+    if IGNORES_IV_SETS.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     match (ivs_of(meta, from)?, raw.from_ivs) {
         (0, _) | (_, 0) => Err(DslError::NoIvSet),
         (here, there) if here != there => Err(DslError::OtherIvSet),
         _ => Ok(()),
     }
+}
+
+/// True for a directory with keys of the first version, which is read and not written (OpenZFS: `dsl_dir_incompatible_encryption_version`).
+pub(crate) fn are_old(meta: &Meta, dir: &Dir) -> Result<bool, DslError> {
+    let Some(object) = object_of(meta, dir)? else { return Ok(false) };
+    Ok(meta.zap(object)?.try_lookup_u64(KEYS_VERSION)?.unwrap_or(0) != KEY_VERSION)
+}
+
+/// Number of the erratum that a dataset has (OpenZFS: `zpool_errata_t`): 3 with keys of the first version, 4 for an encrypted snapshot that does not
+/// name its set of IVs, or a head whose last one does not; 0 without one.
+pub(crate) fn erratum_of(meta: &Meta, dataset: &Dataset) -> Result<u64, DslError> {
+    if object_of(meta, &dataset.dir)?.is_none() {
+        return Ok(0);
+    }
+    if are_old(meta, &dataset.dir)? {
+        return Ok(ERRATUM_KEYS);
+    }
+    let snapshot = if dataset.is_snapshot { Some(dataset.object) } else { last_snapshot(meta, dataset)? };
+    let ivs = snapshot.map(|object| ivs_in(meta, object)).transpose()?;
+    Ok(if ivs == Some(0) { ERRATUM_IV_SETS } else { 0 })
+}
+
+/// Last snapshot of a head; that from which a clone, or any new dataset, starts is another one's.
+fn last_snapshot(meta: &Meta, head: &Dataset) -> Result<Option<u64>, DslError> {
+    let last = head.phys().ds_prev_snap_obj;
+    if last == 0 {
+        return Ok(None);
+    }
+    let phys = DslDatasetPhys::decode(&meta.hold(last)?.bonus()?).map_err(|_| damaged(last, "the record of a DSL dataset is short"))?;
+    Ok((phys.ds_dir_obj == head.dir.object).then_some(last))
 }
 
 /// Refuses what is encrypted, for operations that this release cannot do with it.
@@ -220,14 +269,13 @@ pub(crate) fn release(meta: &Meta, dir: &Dir, tx: &Tx) -> Result<(), DslError> {
     }
 }
 
-/// Gives a new snapshot of an encrypted dataset the name of its set of IVs, by which raw streams know it (OpenZFS:
-/// `dsl_dataset_snapshot_sync_impl`).
-pub(crate) fn name_ivs(meta: &Meta, snapshot: &Dataset, tx: &Tx) -> Result<(), DslError> {
-    if object_of(meta, &snapshot.dir)?.is_none() {
+/// Gives a new snapshot of an encrypted dataset in this directory the name of its set of IVs, by which raw streams know it; none without the feature
+/// `bookmark_v2`, by which OpenZFS tells pools that have the errata 4 from others (OpenZFS: `dsl_dataset_snapshot_sync_impl`).
+pub(crate) fn name_ivs(meta: &Meta, dir: &Dir, snapshot: u64, tx: &Tx) -> Result<(), DslError> {
+    if object_of(meta, dir)?.is_none() || !meta.services.feature_enabled(features::BOOKMARK_V2) {
         return Ok(());
     }
-    let own = marks::own_table(meta, snapshot.object)?
-        .ok_or_else(|| damaged(snapshot.object, "a snapshot of an encrypted dataset without a ZAP"))?;
+    let own = marks::own_table(meta, snapshot)?.ok_or_else(|| damaged(snapshot, "a snapshot of an encrypted dataset without a ZAP"))?;
     // 56 bits, never 0 (OpenZFS: unique_create).
     Ok(own.add_u64(ds_field::IVSET_GUID, (meta.io.exec().random_u64() >> 8).max(1), tx)?)
 }
@@ -242,7 +290,11 @@ pub(crate) fn rename_ivs(meta: &Meta, snapshot: &Dataset, ivs: u64, tx: &Tx) -> 
 
 /// Name of a snapshot's set of IVs; 0 when it has none (OpenZFS: `DS_FIELD_IVSET_GUID`).
 pub(crate) fn ivs_of(meta: &Meta, snapshot: &Dataset) -> Result<u64, DslError> {
-    match marks::own_table(meta, snapshot.object)? {
+    ivs_in(meta, snapshot.object)
+}
+
+fn ivs_in(meta: &Meta, snapshot: u64) -> Result<u64, DslError> {
+    match marks::own_table(meta, snapshot)? {
         Some(own) => Ok(own.try_lookup_u64(ds_field::IVSET_GUID)?.unwrap_or(0)),
         None => Ok(0),
     }

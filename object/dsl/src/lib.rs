@@ -52,7 +52,7 @@ mod tests;
 pub use crypt::Secret;
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace};
-pub use keys::RawKeys;
+pub use keys::{RawKeys, set_ignores_iv_sets};
 pub use pool::{
     BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
     ReceiveBegin, ReceiveEnd, ReceivedValue, RedactionList, SnapshotEntry, StreamRedaction, Subject, UserHold, is_delegation,

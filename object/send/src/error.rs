@@ -17,8 +17,8 @@ pub enum SendError {
     NameTooLong,
     /// The dataset has directories in blocks that only a stream with large blocks can have (OpenZFS: `ZFS_ERR_STREAM_LARGE_MICROZAP`).
     LargeMicrozap,
-    /// The base of a raw stream names no set of IVs (OpenZFS: `ZFS_ERR_FROM_IVSET_GUID_MISSING`).
-    NoIvSet,
+    /// Raw streams of keys of the first version are received nowhere (OpenZFS: `dsl_crypto_populate_key_nvlist`).
+    OldKeys,
     /// The dataset was redacted: what it lacks cannot be redacted once more (OpenZFS: `EALREADY`).
     Redacted,
     /// The bookmark by which a stream is to be redacted has no redaction list, or the stream is not of its dataset.
@@ -39,9 +39,7 @@ impl fmt::Display for SendError {
             SendError::LargeMicrozap => {
                 f.write_str("source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream")
             }
-            SendError::NoIvSet => {
-                f.write_str("raw streams of encrypted datasets need a snapshot or bookmark to start from that names its IVs")
-            }
+            SendError::OldKeys => f.write_str("its keys are of the first version (errata 3 of OpenZFS): send it without '-w'"),
             SendError::Redacted => f.write_str("attempted to redact redacted dataset or with respect to redacted dataset"),
             SendError::NoRedactionList => f.write_str("not a redaction bookmark"),
             SendError::UnfinishedList => f.write_str("incomplete redaction bookmark provided"),

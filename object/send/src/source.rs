@@ -157,10 +157,13 @@ impl Sending {
     /// Makes sure that a snapshot can be sent in this form. What is encrypted is sent as programs see it, and takes its key.
     ///
     /// # Errors
-    /// [`SendError::Redacted`], [`SendError::LargeMicrozap`], those of reading the dataset.
+    /// [`SendError::Redacted`], [`SendError::LargeMicrozap`], [`SendError::OldKeys`], those of reading the dataset.
     pub fn new(to: DatasetHandle, from: Option<Base>, mut options: SendOptions) -> Result<Sending, SendError> {
         options.raw &= to.is_encrypted()?;
         if options.raw {
+            if to.has_old_keys()? {
+                return Err(SendError::OldKeys);
+            }
             // What lies in the other byte order would have to be read in ours, and sent as it lies.
             if !to.root_block().is_little_endian() {
                 return Err(DslError::Unsupported.into());
@@ -286,9 +289,6 @@ impl Sending {
             Some(Base { snapshot: Some(from), .. }) => from.raw_keys()?.ivs,
             Some(base) => base.ivs,
         };
-        if self.from.is_some() && from == 0 {
-            return Err(SendError::NoIvSet);
-        }
         let (objset, at) = (self.contents()?, Bookmark { objset: ObjsetId(self.to.object()), ..Bookmark::default() });
         let root = objset.io().read(&self.to.root_block(), &at);
         let root = root.map_err(|error| SendError::Source(DmuError::of_block(error, at).into()))?;

@@ -28,6 +28,7 @@ mod delegation;
 mod devices;
 mod differences;
 mod durable;
+mod errata;
 mod faults;
 mod fetched;
 mod files;
@@ -172,6 +173,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: encrypted file systems by zdb", needs: MOUNTS, run: secrets::looked_into },
     Scenario { name: "dataset: raw copies of encrypted file systems", needs: MOUNTS, run: secrets::raw_copies },
     Scenario { name: "dataset: keys from web servers", needs: WEB, run: fetched::keys },
+    Scenario { name: "errata: encrypted with keys of the first version", needs: MOUNTS, run: errata::old_keys },
+    Scenario { name: "errata: encrypted snapshots without a set of IVs", needs: MOUNTS, run: errata::nameless_sets },
     Scenario { name: "dataset: streams received, refused, resumed", needs: NOTHING, run: receives::receives },
     Scenario { name: "dataset: damaged files of snapshots and clones named", needs: MOUNTS, run: damaged::shared },
     Scenario { name: "dataset: damaged blocks healed from a stream", needs: NOTHING, run: healing::healing },

@@ -84,6 +84,19 @@ pub fn records(world: &World) -> Result<(), Failure> {
     world.ok("zpool import -d {vdevs} tank")?;
     let text = std::fs::read_to_string(path("dbgmsg"))?;
     same("the uberblock of an import is told", text.contains("pool 'tank' (guid ") && text.contains("using uberblock with txg="), true)?;
+    // OpenZFS's test wants more than 20 of them.
+    let steps = text.lines().filter(|line| line.contains("spa_import_progress_set_notes_impl(): 'tank' ")).count();
+    same("the steps of an import are told", (steps > 20, text.contains("'tank' Finished importing")), (true, true))?;
+    let under_way = std::fs::read_to_string(path("import_progress"))?;
+    for (file, wanted) in [
+        ("features.kernel/org.zfsonlinux:vdev_trim/supported", "yes\n"),
+        ("features.pool/org.open-zfs:large_blocks/guid", "org.open-zfs:large_blocks\n"),
+        ("properties.pool/comment/values", "<comment-string>\n"),
+        ("properties.dataset/recordsize/values", "512 to 16M, power of 2\n"),
+    ] {
+        same(file, std::fs::read_to_string(world.path(&format!("state/sys/module/zfs/{file}")))?.as_str(), wanted)?;
+    }
+    same("imports that are over", (under_way.starts_with("pool_guid "), under_way.lines().count()), (true, 1))?;
     set(world, "zfs_dbgmsg_enable", "0")?;
     std::fs::write(path("dbgmsg"), "0")?;
     world.ok("zpool sync -f tank")?;

@@ -157,6 +157,7 @@ fn report(pool: &OpenPool, dataset: &str, entry: BookmarkEntry) -> DatasetReport
         properties.push(Property::fact("refcompressratio", Value::Ratio(space.compress_ratio())));
         properties.push(Property::fact("logicalreferenced", Value::Bytes(space.uncompressed)));
     }
+    properties.extend((entry.ivs != 0).then(|| Property::fact("ivsetguid", Value::Number(entry.ivs))));
     properties.extend(entry.redaction.map(|list| Property::fact("redact_snaps", Value::Text(list.shown()))));
     DatasetReport {
         name: format!("{dataset}#{}", entry.name),

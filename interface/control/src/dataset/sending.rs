@@ -159,7 +159,7 @@ fn failed(name: &str, error: &SendError) -> Failure {
         SendError::Source(_) | SendError::Sink(_) => ErrorKind::Io,
         SendError::NotEarlier
         | SendError::NameTooLong
-        | SendError::NoIvSet
+        | SendError::OldKeys
         | SendError::Redacted
         | SendError::NoRedactionList
         | SendError::UnfinishedList

@@ -317,6 +317,7 @@ impl Mounter {
         if handle.is_locked().map_err(failed)? {
             return if wish.by_itself { Ok(None) } else { Err(failed(DslError::NoKey)) };
         }
+        check_keys(wish, &handle, &asked)?;
         // One that is noted may be another one than the properties say now.
         let is_own = !wish.by_hand && wish.place.as_ref().is_none_or(|place| place == Path::new(&mountpoint));
         let place = wish.place.as_ref().map_or(mountpoint, |place| place.to_string_lossy().into_owned());
@@ -483,6 +484,17 @@ fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
 fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Send + Sync> {
     let mounts = Arc::downgrade(&pool.mounts);
     Box::new(move |snapshot| mounts.upgrade().is_some_and(|mounts| mounts.works_in(ObjsetId(objset), snapshot)))
+}
+
+/// Failure of a mount for writing of what has keys of the first version, which are not written with (OpenZFS: `dmu_objset_own_impl`).
+fn check_keys(wish: &Wish, handle: &DatasetHandle, asked: &Asked) -> Result<(), Failure> {
+    let is_for_reading = asked.read_only.unwrap_or_else(|| text_of(handle, "readonly") != "off");
+    let has_old_keys = || handle.has_old_keys().map_err(|error| failure::dataset("mount", &wish.name, &error));
+    if is_for_reading || wish.pool.is_read_only() || handle.is_snapshot() || !has_old_keys()? {
+        return Ok(());
+    }
+    let failure = because(ErrorKind::Permission, format!("cannot mount '{}'", wish.name), fuse::Errno::EROFS);
+    Err(failure.advise("its keys are of the first version: 'zfs mount -o ro' mounts it; 'zpool status' tells how to get rid of them"))
 }
 
 /// Behaviour and flags of a mount, as properties and request ask for.

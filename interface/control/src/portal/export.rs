@@ -1,10 +1,9 @@
 //! A volume as an export of NBD: bytes of any alignment. Requests are carried out by the connection's own threads, but for small reads of what is in memory.
 
-use super::hands::Hands;
 use super::reads;
 use crate::volume::{Loan, stored};
 use abd::Abd;
-use exec::{Exec, Mutex};
+use exec::{Exec, Hands, Mutex};
 use nbd::{Done, Export, ExportError, Piece, Run, Shape};
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,7 +99,7 @@ impl VolumeExport {
     pub(super) fn new(exec: &Exec, loan: Loan) -> Option<VolumeExport> {
         let volume = loan.volume()?;
         let last = Mutex::new(shape(&volume));
-        Some(VolumeExport { loan: Some(loan), hands: Hands::new(exec, "z-nbd-disk"), last })
+        Some(VolumeExport { loan: Some(loan), hands: Hands::new(exec, "z-nbd-disk", super::THREADS_MAX), last })
     }
 
     fn volume(&self) -> Option<Arc<Volume>> {

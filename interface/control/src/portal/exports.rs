@@ -5,12 +5,11 @@
 //! datasets those who have one that is not to be seen any more are sent away.
 
 use super::export::VolumeExport;
-use super::hands::Hands;
 use super::running::{DRAIN, Running, stopped};
 use crate::pool::Pools;
 use crate::volume::there::{self, Found, SHARE_NBD};
 use control_api::{NbdExport, NbdReport, Response, StateDir};
-use exec::{Exec, Mutex};
+use exec::{Exec, Hands, Mutex};
 use nbd::{Export, Exports, Guests, Listed, Listener, Opened, Options, Refusal};
 use std::collections::BTreeMap;
 use std::io;
@@ -38,7 +37,12 @@ pub(super) struct VolumeExports {
 
 impl VolumeExports {
     pub(super) fn new(exec: &Exec, pools: &Arc<Pools>, tunables: &Arc<Tunables>) -> VolumeExports {
-        VolumeExports { exec: exec.clone(), pools: pools.clone(), tunables: tunables.clone(), hands: Hands::new(exec, "z-nbd-ask") }
+        VolumeExports {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            tunables: tunables.clone(),
+            hands: Hands::new(exec, "z-nbd-ask", super::THREADS_MAX),
+        }
     }
 
     /// Names of all of them, but for those of pools that nobody can look at now.

@@ -3,7 +3,6 @@
 mod door;
 mod export;
 mod exports;
-mod hands;
 mod names;
 mod ports;
 mod reads;
@@ -21,3 +20,6 @@ pub(crate) use export::export_of;
 pub(crate) use exports::NbdDoor;
 pub(crate) use ports::Ports;
 pub(crate) use requests::changes_volumes;
+
+/// Number of threads of a disk, at most. Each disk has its own, so that requests that wait for a suspended pool hold up nobody else's.
+const THREADS_MAX: usize = 16;

@@ -1,11 +1,10 @@
 //! A volume as a disk of SCSI: blocks of 512 bytes, physical ones as large as the volume's. Requests are carried out by the disk's own threads, but for small
 //! reads of what is in memory.
 
-use super::hands::Hands;
 use super::{reads, reservations};
 use crate::volume::{Loan, stored};
 use abd::Abd;
-use exec::{Exec, Mutex};
+use exec::{Exec, Hands, Mutex};
 use iscsi::{Disk, Done, Extent, Geometry, Identity, Kept, LogicalUnit, ReservationStore, Run, UnitError};
 use std::sync::Arc;
 use zvol::{Access, Volume, VolumeError};
@@ -66,7 +65,7 @@ impl VolumeUnit {
     pub(super) fn new(exec: &Exec, loan: Loan, identity: Identity) -> Option<VolumeUnit> {
         let volume = loan.volume()?;
         let last = Mutex::new(shape(&volume));
-        Some(VolumeUnit { loan, identity, hands: Hands::new(exec, "z-iscsi-disk"), last })
+        Some(VolumeUnit { loan, identity, hands: Hands::new(exec, "z-iscsi-disk", super::THREADS_MAX), last })
     }
 
     /// Has `disk`, through which initiators see it, follow reservations that `zfs set` or `zfs inherit` changed where they are kept. True when it had

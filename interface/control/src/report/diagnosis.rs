@@ -91,6 +91,16 @@ const REMOVED: Diagnosis = problem(
     "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
     "Online the device using zpool online' or replace the device with\n\t'zpool replace'.",
 );
+const OLD_KEYS: Diagnosis = problem(
+    Some("ZFS-8000-ER"),
+    "Errata #3 detected.\n\tExisting encrypted datasets contain an on-disk incompatibility\n\twhich needs to be corrected.",
+    "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones. 'zfs mount -o ro' can\n\tbe used to temporarily mount existing encrypted datasets readonly.",
+);
+const NAMELESS_IV_SETS: Diagnosis = problem(
+    Some("ZFS-8000-ER"),
+    "Errata #4 detected.\n\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'.",
+    "To correct the issue, enable the bookmark_v2 feature. No additional\n\taction is needed if there are no encrypted snapshots or bookmarks.\n\tIf preserving the encrypted snapshots and bookmarks is required, use\n\ta non-raw send to backup and restore them. Alternately, they may be\n\tremoved to resolve the incompatibility.",
+);
 const OLD_VERSION: Diagnosis = Diagnosis {
     message_id: None,
     status: "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
@@ -118,6 +128,8 @@ pub(crate) struct Facts<'a> {
     pub scan: Option<&'a ScanReport>,
     /// Reports of sequential rebuilds.
     pub rebuilds: &'a [RebuildReport],
+    /// Number of the erratum that its datasets have; 0 without one.
+    pub erratum: u64,
     /// On-disk version of the pool.
     pub version: u64,
     /// True when a feature that pools made here have is not enabled.
@@ -177,6 +189,8 @@ pub(crate) fn diagnose(facts: &Facts<'_>) -> Option<Diagnosis> {
         (has_errors, ERRORS),
         (is_in("OFFLINE"), OFFLINE),
         (is_in("REMOVED"), REMOVED),
+        (facts.erratum == 3, OLD_KEYS),
+        (facts.erratum == 4, NAMELESS_IV_SETS),
         (facts.version < 5000, OLD_VERSION),
         (facts.lacks_features, FEATURES_OFF),
     ];
@@ -204,6 +218,7 @@ mod tests {
             error_count: 0,
             scan: None,
             rebuilds: &[],
+            erratum: 0,
             version: 5000,
             lacks_features: false,
         };
@@ -231,6 +246,13 @@ mod tests {
         let missed = |facts: &mut Facts<'_>| (facts.suspended, facts.has_missed_heartbeats) = (Some(false), true);
         assert_eq!(id(&degraded("OFFLINE"), missed), (Some("ZFS-8000-MM"), "Make"));
         assert_eq!(id(&healthy, |facts| facts.version = 28), (None, "Upgrade"));
+        for erratum in [3, 4] {
+            assert_eq!(
+                id(&healthy, |facts| (facts.erratum, facts.lacks_features) = (erratum, true)),
+                (Some("ZFS-8000-ER"), "To"),
+                "{erratum}"
+            );
+        }
         assert_eq!(id(&healthy, |facts| facts.lacks_features = true), (None, "Enable"));
         let here = VdevReport { path: Some("/dev/null".into()), ..leaf("UNAVAIL") };
         assert_eq!(id(&mirror("DEGRADED", vec![leaf("ONLINE"), here]), |_| {}), (Some("ZFS-8000-4J"), "Replace"));

@@ -48,6 +48,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         error_count,
         scan: scan.as_ref(),
         rebuilds: &rebuilds,
+        erratum: open.dsl().erratum(),
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });

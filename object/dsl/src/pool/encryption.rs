@@ -118,6 +118,10 @@ impl Encryption {
         if !tree.meta.services.feature_enabled(features::ENCRYPTION) {
             return Err(DslError::NeedsFeature(features::ENCRYPTION));
         }
+        // OpenZFS's errata 4. A new pool has either both or none.
+        if parent.is_some() && !tree.meta.services.feature_enabled(features::BOOKMARK_V2) {
+            return Err(DslError::NeedsFeature(features::BOOKMARK_V2));
+        }
         let (with, facts) = match (&self.root, above) {
             (Some(root), _) => (root.key(), KeyFacts { suite: suite.number(), ..root.facts() }),
             (None, Some(above)) => (tree.keystore.get(above.root).ok_or(DslError::NoKey)?, KeyFacts { suite: suite.number(), ..above }),

@@ -234,6 +234,12 @@ impl DslPool {
         self.receiving.set_inflation(inflation);
     }
 
+    /// Number of the erratum that datasets of the pool have, as far as they were looked at since it was opened (OpenZFS: `spa_errata`): 3 for keys of the
+    /// first version, else 4 for encrypted snapshots that name no set of IVs, and 0 for none.
+    pub fn erratum(&self) -> u64 {
+        self.tree.erratum()
+    }
+
     /// Holds a dataset by its full name (`pool/fs` or `pool/fs@snapshot`).
     pub fn hold(self: &Arc<Self>, name: &str) -> Result<DatasetHandle, DslError> {
         let _config = self.config();

@@ -102,10 +102,11 @@ impl Snapshots {
         phys.ds_flags = old.ds_flags;
         phys.ds_bp = old.ds_bp;
         self.tree.meta.hold(object)?.set_bonus(&phys.encode(), tx)?;
+        // Who looks at it from here on finds the name.
+        keys::name_ivs(&self.tree.meta, &head.dir, object, tx)?;
         let snapshot = self.tree.dataset(object)?;
         *snapshot.snapname.write() = Some(name.to_string());
         snapshot.inherit_features(&self.tree.meta, head, tx)?;
-        keys::name_ivs(&self.tree.meta, &snapshot, tx)?;
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;

@@ -29,6 +29,8 @@ pub(crate) struct Tree {
     dirty: Arc<DirtySets>,
     /// The pool's empty snapshot that new datasets start from; 0 in pools that have none.
     origin_snap: AtomicU64,
+    /// Number of the erratum that a dataset was found to have; 0 without one.
+    erratum: AtomicU64,
 }
 
 impl Tree {
@@ -42,6 +44,7 @@ impl Tree {
             datasets: Mutex::default(),
             dirty: Arc::default(),
             origin_snap: AtomicU64::new(0),
+            erratum: AtomicU64::new(0),
             root_dir,
             meta,
         }
@@ -106,7 +109,23 @@ impl Tree {
             dataset.refquota.store(quota, Ordering::Relaxed);
             dataset.refreservation.store(reservation, Ordering::Relaxed);
         }
+        // Keys that cannot be read are found where somebody asks for them.
+        if let Ok(number @ 1..) = keys::erratum_of(&self.meta, &dataset) {
+            self.note_erratum(number);
+        }
         Ok(self.datasets.lock().entry(object).or_insert(dataset).clone())
+    }
+
+    /// Erratum of the pool, as far as its datasets were looked at since it was opened.
+    pub(super) fn erratum(&self) -> u64 {
+        self.erratum.load(Ordering::Relaxed)
+    }
+
+    /// Remembers an erratum until the pool is opened again; that of keys counts before others, since it keeps datasets from being written.
+    fn note_erratum(&self, number: u64) {
+        if number == keys::ERRATUM_KEYS || self.erratum() == 0 {
+            self.erratum.store(number, Ordering::Relaxed);
+        }
     }
 
     /// The full name of a dataset that is in memory; of a snapshot as far as that is.

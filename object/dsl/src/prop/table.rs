@@ -438,6 +438,7 @@ pub static TABLE: &[PropDesc] = &[
     index("volthreading", words::BOOLEAN, 1, Attr::Default, VOLUME),
     index("direct", words::DIRECT, 1, Attr::Inherit, FILESYSTEM),
     switch("longname", 0, FILESYSTEM),
+    fact("ivsetguid", Kind::Number, SNAPSHOT),
 ];
 
 #[cfg(test)]

@@ -281,6 +281,27 @@ fn encryption_that_cannot_be_is_refused() {
     assert_eq!(create_root(&without, "tank/a"), Err(DslError::NeedsFeature(features::ENCRYPTION)));
 }
 
+/// If this fails, an administrator is not told that encrypted datasets have to be copied, or of pools that have no such datasets that they have; or new ones
+/// are made that way.
+#[test]
+fn errata_of_old_pools_are_told() {
+    let pool = TestPool::create(81);
+    let object = encrypted(&pool);
+    assert_eq!(pool.dsl.erratum(), 0);
+    assert_ne!(prop(&pool, "tank/a@s", "ivsetguid"), PropValue::None);
+    let old =
+        pool.dsl.sync_task(|_, _| Ok(()), move |pool, (), tx| Ok(pool.tree.meta.zap(object)?.update_u64("DSL_CRYPTO_VERSION", 0, tx)?));
+    assert_eq!(old, Ok(()));
+    let pool = pool.reopen();
+    let has_old_keys = |name: &str| pool.dsl.hold(name).and_then(|handle| handle.has_old_keys());
+    assert_eq!(has_old_keys("tank/a@s"), Ok(false));
+    assert_eq!((has_old_keys("tank/a/b"), pool.dsl.erratum()), (Ok(true), 3));
+    let without = TestPool::create_without(MemBlockIo::inline(82), &[features::BOOKMARK_V2]);
+    encrypted(&without);
+    assert_eq!((without.dsl.erratum(), prop(&without, "tank/a@s", "ivsetguid")), (4, PropValue::None));
+    assert_eq!(create_root(&without, "tank/c"), Err(DslError::NeedsFeature(features::BOOKMARK_V2)));
+}
+
 /// If this fails, a key that somebody got hold of still opens what has a new one, or what is below it opens with neither.
 #[test]
 fn another_key_opens_the_same_contents() {

@@ -13,7 +13,7 @@ use crate::open::base::{Base, Runtime};
 use crate::open::create::{self, PoolSpec};
 use crate::open::find::FoundPool;
 use crate::open::rewind::{self, Rewound};
-use crate::open::{self, ImportOptions, Rewind};
+use crate::open::{self, ImportOptions, Rewind, progress};
 use crate::outliers::Outliers;
 use crate::rebuild::Rebuilds;
 use crate::removal::run::Removals;
@@ -134,6 +134,7 @@ impl Pool {
     /// Imports a pool that [`crate::find_pools`] found: its newest state, or the one that `options` let it go back to.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         found.describe();
+        let _import = progress::begin(found, options);
         let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
             let found = returned.as_ref().map_or(found, |returned| &returned.found);
             // It was looked for before, and what was left behind is still the newest on devices that are only read.
@@ -164,6 +165,8 @@ impl Pool {
         (options, first): (&ImportOptions, Option<Edit>),
         runtime: &Runtime,
     ) -> Result<Pool, PoolError> {
+        let note = |step: &str| progress::note(found.guid(), step);
+        note("Starting import");
         let mut pending = base.logs.pending();
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.scans.suspended);
@@ -182,20 +185,28 @@ impl Pool {
         // What follows may take its time, and from now on another host has to see that the pool is taken.
         pool.heartbeat.spawn();
         pool.spa.txgs.start(pool.syncer.clone());
+        note("Syncing ZIL claims");
         pool.spa.first_sync()?;
         changed.and_then(|outcome| outcome.lock().take()).unwrap_or(Ok(()))?;
+        note("Replaying ZIL blocks");
         let told = takeover::take_logs(&pool.spa, &mut pending, &inherited)?;
         pool.replayed = replay_logs(&pool.spa, &pending, runtime.replay.as_deref())?;
         pool.arena_outcome = takeover::replay(&pool.spa, inherited, &told, runtime.replay.as_deref())?;
+        note("Cleaning up inconsistent objsets");
         let lost = pool.dsl().destroy_lost_receives()?;
         if lost > 0 {
             tracing::info!("pool '{}': {lost} datasets that were not received to their end are destroyed", pool.name());
         }
+        note("Starting resilvers");
         pool.resilver_stale()?;
         pool.scan.spawn();
         pool.rebuilds.spawn();
+        note("Restarting device removals");
         pool.removals.spawn();
+        note("Restarting initialize");
+        note("Restarting TRIM");
         pool.sweeps.spawn();
+        note("Finished importing");
         Ok(pool)
     }
 

@@ -91,7 +91,10 @@ pub(crate) fn make_sure(spa: &Spa) -> Result<(), PoolError> {
     let ub = &found.uberblock;
     // A write that failed may have reached a device all the same.
     let is_ours = [synced.ub_txg, txg].contains(&ub.ub_txg) && ub.ub_timestamp <= timestamp.max(synced.ub_timestamp);
-    if !is_ours || found.host.id != hostid || watch(spa.exec(), &spa.name(), &devices, ub, &spa.multihost.tunables()).is_some() {
+    if !is_ours
+        || found.host.id != hostid
+        || watch(spa.exec(), (&spa.name(), spa.guid()), &devices, ub, &spa.multihost.tunables()).is_some()
+    {
         tracing::error!("pool '{}' stays suspended: its devices are not as this host left them", spa.name());
         return Err(PoolError::ActiveElsewhere);
     }

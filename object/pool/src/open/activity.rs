@@ -6,12 +6,14 @@
 //! is waited here.
 
 use super::find::FoundPool;
+use super::progress;
 use crate::PoolError;
 use crate::label::{Device, KnownRings, forget_labels, read_labels};
 use crate::spa::config::{Host, PoolState};
 use crate::spa::multihost::MultihostTunables;
 use exec::Exec;
-use ondisk::Uberblock;
+use ondisk::{Guid, Uberblock};
+use std::time::Duration;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
@@ -71,9 +73,15 @@ pub(crate) fn nobody() -> Host {
     Host { id: 0, name: UNKNOWN.to_string() }
 }
 
-/// Watches devices on which `seen` was the newest uberblock, for as long as another host that has the pool `name` may need to write another
-/// one. Gives that host as soon as it did; None when nobody wrote.
-pub(crate) fn watch(exec: &Exec, name: &str, devices: &[Device], seen: &Uberblock, tunables: &MultihostTunables) -> Option<Host> {
+/// Watches devices on which `seen` was the newest uberblock, for as long as another host that has the pool of this name and guid may need to write
+/// another one. Gives that host as soon as it did; None when nobody wrote.
+pub(crate) fn watch(
+    exec: &Exec,
+    (name, guid): (&str, Guid),
+    devices: &[Device],
+    seen: &Uberblock,
+    tunables: &MultihostTunables,
+) -> Option<Host> {
     let planned = duration_ns(seen, tunables);
     let until = exec.now_ns().saturating_add(planned).saturating_add(planned / 1000 * (exec.random_u64() % RANDOM_MILLI));
     let mut steps = 0u64;
@@ -81,7 +89,9 @@ pub(crate) fn watch(exec: &Exec, name: &str, devices: &[Device], seen: &Uberbloc
         let left = until.saturating_sub(exec.now_ns());
         if steps.is_multiple_of(STEPS_TOLD) {
             tracing::info!("pool '{}': looking for another host's activity, {} ms remaining", name.escape_debug(), left / MS_NS);
+            progress::note(guid, &format!("Checking MMP activity, {} ms remaining", left / MS_NS));
         }
+        kstat::note_import_waits(guid.0, Duration::from_nanos(left));
         let now = newest(exec, devices);
         if now.as_ref().map(|newest| newest.mark) != Some(seen.preference()) {
             return Some(now.map_or_else(nobody, |newest| newest.host));
@@ -123,7 +133,7 @@ impl FoundPool {
         }
         let Some(ub) = self.best.as_ref().filter(|ub| self.may_be_active(ub, hostid)) else { return Ok(()) };
         let devices: Vec<Device> = self.devices().cloned().collect();
-        match watch(exec, self.name(), &devices, ub, tunables) {
+        match watch(exec, (self.name(), self.guid()), &devices, ub, tunables) {
             None => Ok(()),
             Some(host) => {
                 tracing::warn!("pool '{}' is active on '{}' (hostid {:x})", self.name().escape_debug(), host.name.escape_debug(), host.id);

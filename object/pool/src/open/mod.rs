@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod examine;
 pub(crate) mod find;
 pub(crate) mod labelclear;
+pub(crate) mod progress;
 pub(crate) mod rewind;
 mod space;
 
@@ -119,6 +120,7 @@ pub(crate) fn choose(exec: &Exec, devices: Vec<Device>, options: &ImportOptions)
 
 /// Reads a pool that was found.
 pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Base, PoolError> {
+    progress::note(found.guid(), "spa_load()");
     let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
     check_version(ub.ub_version, options.read_only)?;
     if ub.ub_txg > TXG_MAX {
@@ -134,9 +136,11 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
     check_host(found, options)?;
     check_label_features(found)?;
     let mut start = Start::new(exec, found, (runtime, tops_to_spare(options, runtime)), &ub)?;
+    progress::note(found.guid(), "Checking feature flags");
     let features = Arc::new(Features::open(start.mos.objset())?);
     features.check(options.read_only)?;
     if !options.read_only {
+        progress::note(found.guid(), "Loading dedup tables");
         check_dedup(start.objset())?;
     }
     let config_object = start.trust_config(found, options, runtime)?;
@@ -254,6 +258,7 @@ impl Start {
 
     /// Finds out where the contents of removed vdevs are, of which no label tells: blocks of the MOS may lie there, too.
     fn find_removed(&mut self) -> Result<(), PoolError> {
+        progress::note(self.facts.guid, "Loading indirect vdev metadata");
         let mos = self.objset().clone();
         let Some(state) = removal::read_state(&mos)? else { return Ok(()) };
         let (object, list) = self.stored_config()?;
@@ -372,43 +377,55 @@ impl Start {
         dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost_logs(&self.tree, ub)).map(drop).map_err(PoolError::IntentLogs)
     }
 
+    /// Looks at the intent logs, unless the pool is only read.
+    fn find_logs(&self, dsl: &Arc<DslPool>, ub: &Uberblock, options: &ImportOptions, runtime: &Runtime) -> Result<IntentLogs, PoolError> {
+        if options.read_only {
+            return Ok(IntentLogs::default());
+        }
+        // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
+        let (root, lost) = (ub.ub_rootbp.birth(), lost_logs(&self.tree, ub));
+        let logs = dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost).map_err(PoolError::IntentLogs)?;
+        if logs.have_losses() && !options.missing_log {
+            check_logs(&self.tree)?;
+        }
+        Ok(logs)
+    }
+
     /// Loads space and datasets.
     fn finish(self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime, opened: Opened) -> Result<Base, PoolError> {
         let objset = self.objset().clone();
+        let note = |step: &str| progress::note(found.guid(), step);
+        note("Loading vdev metadata");
         let logged = log_spacemap::read(&objset, &self.tree)?;
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         let writes_logs = runtime.log_space_maps && !options.read_only && (SpaceLog::is_on(&opened.features) || logged.list.is_none());
         space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree)?;
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
+        note("Loading BRT");
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        note("Loading checkpoint txg");
         let kept = load_checkpoint(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);
         services.allocator.set_aside_for_logs();
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
+        note("Calculating deflated space");
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
+        note("Loading special MOS directories");
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         self.io.set_datasets(&dsl);
-        // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
-        let root = opened.ub.ub_rootbp.birth();
-        let mut logs = match options.read_only {
-            true => IntentLogs::default(),
-            false => {
-                let lost = lost_logs(&self.tree, &opened.ub);
-                dsl.look_at_logs(root, &|kind| runtime.replays(kind), &lost).map_err(PoolError::IntentLogs)?
-            }
-        };
-        if logs.have_losses() && !options.missing_log {
-            check_logs(&self.tree)?;
-        }
+        note("Verifying Log Devices");
+        let mut logs = self.find_logs(&dsl, &opened.ub, options, runtime)?;
         let mos_features = opened.features.mos_features();
         // One from before these checksums: it gets a salt before anybody can use it (OpenZFS: spa_sync_upgrades).
         let lacks_salt = !options.read_only && self.salt == StoredSalt::Missing && opened.features.exist();
         let new_salt = lacks_salt.then(|| salt::fresh(&self.exec));
+        note("Loading properties");
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
         let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let is_multihost = props::is_multihost(&objset, &opened.ub);
         let multihost = Multihost::new(runtime.multihost, is_multihost, self.exec.now_ns(), services.zio.write_limit());
+        note("Loading AUX vdevs");
         let config = Config {
             tree: Arc::new(self.tree),
             devices: self.devices,
@@ -421,6 +438,7 @@ impl Start {
             salt: self.salt.known().or(new_salt.as_ref()).cloned(),
         };
         self.io.set_view(config.view(&services));
+        note("Claiming ZIL blocks");
         // Nothing was allocated yet: what logs need is still theirs.
         dsl.claim_logs(&mut logs).map_err(PoolError::IntentLogs)?;
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);

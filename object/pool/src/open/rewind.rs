@@ -10,7 +10,7 @@
 use super::activity::{newest, nobody};
 use super::base::{Base, Runtime};
 use super::find::{FoundPool, Member};
-use super::{ImportOptions, Rewind, Start, check_dedup, check_host, check_label_features, check_version, read};
+use super::{ImportOptions, Rewind, Start, check_dedup, check_host, check_label_features, check_version, progress, read};
 use crate::PoolError;
 use crate::label::{ConfigBlock, Device, LabelWrite, flush_all, forgetting_writes, uberblock_writes, write_all};
 use crate::spa::checkpoint;
@@ -227,6 +227,7 @@ impl<'a> Trial<'a> {
         if !self.runtime.load_verify.metadata {
             return Ok(0);
         }
+        progress::note(at.guid(), "Verifying pool data");
         let mut report = Verifier(&base.spa).verify_blocks(self.reading(state))?;
         let data_errors = std::mem::take(&mut report.unreadable_data);
         report.unreadable -= data_errors;

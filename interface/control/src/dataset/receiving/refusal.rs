@@ -94,7 +94,9 @@ impl Refused<'_> {
                 refused(ErrorKind::Unsupported, why.to_string())
             }
             DslError::NoIvSet => refused(ErrorKind::Invalid, "IV set guid missing. See errata 4 of OpenZFS.".to_string())
-                .advise("send it whole, or from a snapshot that was taken since encryption names them"),
+                .advise(
+                "send it whole, or from a snapshot that names its IVs; with the parameter zfs_disable_ivset_guid_check such streams are received",
+            ),
             DslError::OtherIvSet => refused(ErrorKind::Invalid, "IV set guid mismatch.".to_string())
                 .advise("what is there was encrypted here: raw streams go on only from what came raw"),
             DslError::Redacted => refused(ErrorKind::Invalid, "invalid backup stream".to_string()).advise(
