@@ -248,6 +248,9 @@ pub const DATASET: &[Described] = &[
     p("ivsetguid", "IVSETGUID", Number),
 ];
 
+/// Properties of datasets that are shown only to whoever names them (OpenZFS: `zprop_register_hidden`).
+pub const HIDDEN: [&str; 4] = ["inconsistent", "ivsetguid", "unique", "useraccounting"];
+
 /// Environment variable for whoever looks what becomes of properties that a daemon does not have (OpenZFS: `libzfs_init`).
 const LACKING: &str = "ZFS_SYSFS_PROP_SUPPORT_TEST";
 /// Names of the properties that are lacking then.

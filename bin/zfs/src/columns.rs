@@ -19,7 +19,10 @@ pub fn expand(columns: &[String]) -> Result<Vec<String>, Stop> {
     const SPACE: [&str; 7] = ["name", "available", "used", "usedbysnapshots", "usedbydataset", "usedbyrefreservation", "usedbychildren"];
     match columns {
         [space] if space == "space" => Ok(SPACE.map(String::from).to_vec()),
-        [all] if all == "all" => Ok(DATASET.iter().map(|property| property.name.to_string()).collect()),
+        [all] if all == "all" => {
+            let names = DATASET.iter().map(|property| property.name);
+            Ok(names.filter(|name| !property::HIDDEN.contains(name)).map(String::from).collect())
+        }
         named => named.iter().map(|name| property::canonical(DATASET, name)).collect(),
     }
 }

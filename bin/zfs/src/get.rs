@@ -8,8 +8,6 @@ use control_api::{DatasetReport, Property, Source, Value};
 use serde_json::{Map, json};
 
 const FIELDS: [&str; 5] = ["name", "property", "value", "received", "source"];
-/// Properties that are shown only to whoever names them (OpenZFS: `zprop_register_hidden`).
-const HIDDEN: [&str; 1] = ["ivsetguid"];
 const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
 
 /// Runs the verb.
@@ -69,7 +67,7 @@ fn fields(words: &[String]) -> Result<Vec<&str>, Stop> {
 /// Properties of a dataset: all, or those named in that order; what the dataset lacks has the value `-`.
 fn select(report: &DatasetReport, wanted: Option<&[String]>) -> Vec<Property> {
     let Some(names) = wanted else {
-        return report.properties.iter().filter(|property| !HIDDEN.contains(&property.name.as_str())).cloned().collect();
+        return report.properties.iter().filter(|property| !property::HIDDEN.contains(&property.name.as_str())).cloned().collect();
     };
     names
         .iter()
