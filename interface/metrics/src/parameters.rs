@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 174] = [
+pub const PARAMETERS: [Parameter; 175] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -49,6 +49,13 @@ pub const PARAMETERS: [Parameter; 174] = [
         "bytes that l2arc_write_max is larger by until a cache device is full for the first time",
     ),
     new("l2arc_write_max", 32 << 20, ANY, When::Now, "bytes written to a cache device at a time, half of the device at most"),
+    new(
+        "metaslab_debug_load",
+        0,
+        BIT,
+        When::Now,
+        "1: pools that are imported read-only from now on have all their space maps read, as those for writing always have; 0: the headers tell how much is allocated",
+    ),
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,

@@ -55,6 +55,8 @@ pub struct Runtime {
     pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
+    /// Read-only imports read all space maps, too, and not their headers alone, as those for writing do (OpenZFS: `metaslab_debug_load`).
+    pub load_space_maps: bool,
     /// Reading of states that an import may go back to.
     pub load_verify: LoadVerify,
     /// Tunables of the protection against a second host, from the beginning.
@@ -73,7 +75,7 @@ impl Runtime {
     }
 
     /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files,
-    /// no log space maps.
+    /// all space maps read, no log space maps.
     pub fn new() -> Runtime {
         Runtime {
             allocators: 4,
@@ -84,6 +86,7 @@ impl Runtime {
             scans: ScanTunables::default(),
             replay: None,
             max_missing_tops: 0,
+            load_space_maps: true,
             load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,

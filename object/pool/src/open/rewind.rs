@@ -166,8 +166,9 @@ impl<'a> Trial<'a> {
             arena: None,
             ..wanted.clone()
         };
-        // Nobody is told of what is wrong with a state that is not taken.
-        let runtime = Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime.clone() };
+        // Nobody is told of what is wrong with a state that is not taken. What is to be written is held against its space maps.
+        let load_space_maps = runtime.load_space_maps || !wanted.read_only;
+        let runtime = Runtime { events: Arc::new(kstat::NoEvents), providers: None, load_space_maps, ..runtime.clone() };
         Ok(Trial { exec, found, wanted, options, runtime })
     }
 
