@@ -260,6 +260,7 @@ impl Settings {
             vdev_limit: get("zfs_scan_vdev_limit"),
             error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
             scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
+            resilver_min_time_ms: get("zfs_resilver_min_time_ms"),
         };
         runtime.multihost = pool::MultihostTunables {
             interval_ms: get("zfs_multihost_interval"),

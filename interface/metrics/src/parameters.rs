@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 175] = [
+pub const PARAMETERS: [Parameter; 176] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -280,6 +280,13 @@ pub const PARAMETERS: [Parameter; 175] = [
         "percent from which on a resilver is not begun again for a device that comes later",
     ),
     new("zfs_resilver_disable_defer", 0, BIT, When::Now, "1 begins a resilver again for every device that comes while it runs"),
+    new(
+        "zfs_resilver_min_time_ms",
+        0,
+        (0, 60_000),
+        When::Now,
+        "milliseconds that a resilver gets between two txgs at least, whoever waits for the second; OpenZFS has 3000",
+    ),
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
