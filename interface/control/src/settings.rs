@@ -244,6 +244,7 @@ impl Settings {
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
         runtime.load_space_maps = get("metaslab_debug_load") != 0;
+        runtime.trusts_paths = get("vdev_validate_skip") != 0;
         runtime.load_verify = pool::LoadVerify {
             metadata: get("spa_load_verify_metadata") != 0,
             data: get("spa_load_verify_data") != 0,

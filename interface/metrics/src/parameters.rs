@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 176] = [
+pub const PARAMETERS: [Parameter; 177] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -111,6 +111,13 @@ pub const PARAMETERS: [Parameter; 176] = [
         "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
     ),
     new("vdev_removal_max_span", 32 << 10, ANY, When::Now, "free bytes that a removal copies along between two segments"),
+    new(
+        "vdev_validate_skip",
+        0,
+        BIT,
+        When::Now,
+        "1: imports from now on take a device of the pool by its path where its label says to be a vdev that the pool does not have; nobody verifies what is on it",
+    ),
     new(
         "zap_micro_max_size",
         128 << 10,

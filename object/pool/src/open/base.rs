@@ -57,6 +57,9 @@ pub struct Runtime {
     pub max_missing_tops: usize,
     /// Read-only imports read all space maps, too, and not their headers alone, as those for writing do (OpenZFS: `metaslab_debug_load`).
     pub load_space_maps: bool,
+    /// Imports take a device of the pool for the vdev that has its path, where no label says to be that one, and what it says to be is not in the pool:
+    /// as in a state from before a mirror was made of it (OpenZFS: `vdev_validate_skip`). Nobody verifies that it has what the vdev had.
+    pub trusts_paths: bool,
     /// Reading of states that an import may go back to.
     pub load_verify: LoadVerify,
     /// Tunables of the protection against a second host, from the beginning.
@@ -87,6 +90,7 @@ impl Runtime {
             replay: None,
             max_missing_tops: 0,
             load_space_maps: true,
+            trusts_paths: false,
             load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,

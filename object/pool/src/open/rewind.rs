@@ -124,7 +124,8 @@ impl FoundPool {
     /// # Errors
     /// Those of a pool that another host may have open.
     pub fn rewind_points(&self, exec: &Exec, options: &ImportOptions, runtime: &Runtime) -> Result<Vec<RewindPoint>, PoolError> {
-        let trial = Trial::new(exec, self, options, runtime)?;
+        let found = self.trusting(runtime.trusts_paths);
+        let trial = Trial::new(exec, &found, options, runtime)?;
         let point = |ub: &Uberblock| {
             let at = trial.found_at(ub);
             let (checked, datasets) = match trial.open(&at) {
