@@ -244,6 +244,8 @@ impl Settings {
         runtime.events = self.events.clone();
         runtime.replay = Some(Arc::new(zpl::FileReplay));
         runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
+        runtime.load_space_maps = get("metaslab_debug_load") != 0;
+        runtime.trusts_paths = get("vdev_validate_skip") != 0;
         runtime.load_verify = pool::LoadVerify {
             metadata: get("spa_load_verify_metadata") != 0,
             data: get("spa_load_verify_data") != 0,
@@ -260,6 +262,7 @@ impl Settings {
             vdev_limit: get("zfs_scan_vdev_limit"),
             error_blocks_per_txg: get("zfs_scrub_error_blocks_per_txg"),
             scrub_min_time_ms: get("zfs_scrub_min_time_ms"),
+            resilver_min_time_ms: get("zfs_resilver_min_time_ms"),
         };
         runtime.multihost = pool::MultihostTunables {
             interval_ms: get("zfs_multihost_interval"),

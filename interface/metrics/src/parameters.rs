@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the daemon, every one, sorted by name.
-pub const PARAMETERS: [Parameter; 175] = [
+pub const PARAMETERS: [Parameter; 178] = [
     new("l2arc_feed_again", 1, BIT, When::Now, "0: cache devices are written once in l2arc_feed_secs, however much there is"),
     new("l2arc_feed_min_ms", 200, ACTIVE, When::Now, "milliseconds between writes to cache devices at least, while much is found"),
     new("l2arc_feed_secs", 1, ACTIVE, When::Now, "seconds between writes to cache devices"),
@@ -49,6 +49,7 @@ pub const PARAMETERS: [Parameter; 175] = [
         "bytes that l2arc_write_max is larger by until a cache device is full for the first time",
     ),
     new("l2arc_write_max", 32 << 20, ANY, When::Now, "bytes written to a cache device at a time, half of the device at most"),
+    new("metaslab_debug_load", 0, BIT, When::Now, "1: read-only imports from now on read all space maps, too, not their headers alone"),
     new(
         "metaslab_force_ganging",
         (16 << 20) + 1,
@@ -104,6 +105,7 @@ pub const PARAMETERS: [Parameter; 175] = [
         "seconds for which a slow device of a vdev with autosit=on sits out: reads pass over it; 0: none does, not even those with sit_out=on",
     ),
     new("vdev_removal_max_span", 32 << 10, ANY, When::Now, "free bytes that a removal copies along between two segments"),
+    new("vdev_validate_skip", 0, BIT, When::Now, "1: imports tell devices by their paths that fit no vdev by their labels, unverified"),
     new(
         "zap_micro_max_size",
         128 << 10,
@@ -280,6 +282,7 @@ pub const PARAMETERS: [Parameter; 175] = [
         "percent from which on a resilver is not begun again for a device that comes later",
     ),
     new("zfs_resilver_disable_defer", 0, BIT, When::Now, "1 begins a resilver again for every device that comes while it runs"),
+    new("zfs_resilver_min_time_ms", 0, (0, 60_000), When::Now, "milliseconds that a resilver gets between two txgs; OpenZFS has 3000"),
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),

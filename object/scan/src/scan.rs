@@ -42,6 +42,9 @@ const MEMORY_MIN: u64 = 64 << 20;
 /// Nanoseconds that a scan that must not go on waits before it looks again.
 const SUSPENDED_STEP_NS: u64 = 50_000_000;
 
+/// Nanoseconds after which a sync that leaves a resilver its time looks again whether it needs it.
+const LEFT_STEP_NS: u64 = 2_000_000;
+
 /// Blocks that are found before some are read, when they are not to be sorted.
 const UNSORTED_BLOCKS: usize = 128;
 
@@ -68,6 +71,9 @@ pub struct ScanTunables {
     /// … and the time in milliseconds after which it leaves the rest to the next one (OpenZFS: `zfs_scrub_min_time_ms`). Scans that walk do so beside
     /// the txgs.
     pub scrub_min_time_ms: u64,
+    /// Time in milliseconds that a resilver gets between the syncs of two txgs at least: they close its gate, and what it walks by is out of date
+    /// afterwards (OpenZFS: `zfs_resilver_min_time_ms`, there 3000). Nobody waits for one that has nothing to do.
+    pub resilver_min_time_ms: u64,
 }
 
 impl Default for ScanTunables {
@@ -82,6 +88,7 @@ impl Default for ScanTunables {
             vdev_limit: 4 << 20,
             error_blocks_per_txg: 4096,
             scrub_min_time_ms: 750,
+            resilver_min_time_ms: 0,
         }
     }
 }
@@ -212,6 +219,10 @@ pub struct Scan {
     pub(crate) one_batch: AtomicBool,
     /// Blocks that may be read before the loop ends.
     pub(crate) reads_left: AtomicUsize,
+    /// Time in nanoseconds at which a sync opened the gate last.
+    opened_ns: AtomicU64,
+    /// Last txg that the loop waited for.
+    awaited: AtomicU64,
     /// Time of the last checkpoint in nanoseconds.
     pub(crate) checkpoint_ns: AtomicU64,
     pub(crate) shared: Mutex<Shared>,
@@ -291,6 +302,8 @@ impl Scan {
             tunables: Mutex::default(),
             one_batch: AtomicBool::new(false),
             reads_left: AtomicUsize::new(usize::MAX),
+            opened_ns: AtomicU64::new(exec.now_ns()),
+            awaited: AtomicU64::new(0),
             checkpoint_ns: AtomicU64::new(exec.now_ns()),
             shared: Mutex::new(shared),
             generation: AtomicU64::new(0),
@@ -352,6 +365,30 @@ impl Scan {
         while self.is_suspended() && !self.is_stopping() {
             self.exec().sleep_ns(SUSPENDED_STEP_NS);
         }
+    }
+    /// Leaves a resilver that is at work the time between two syncs that it is to have; called by the sync of `txg` before it closes the gate.
+    pub(crate) fn leave_its_time(&self, txg: Txg) {
+        let least_ns = self.tunables().resilver_min_time_ms.saturating_mul(1_000_000);
+        let until_ns = self.opened_ns.load(Ordering::Relaxed).saturating_add(least_ns);
+        let is_at_work = || {
+            let shared = self.shared.lock();
+            let is_asked = shared.request.is_some() || shared.resilver_wanted;
+            shared.is_resilvering() && shared.is_active() && shared.running && !is_asked
+        };
+        let goes_on = || self.awaited.load(Ordering::Acquire) < txg.0 && !self.is_suspended() && !self.is_stopping() && is_at_work();
+        while self.exec().now_ns() < until_ns && goes_on() {
+            self.exec().sleep_ns(LEFT_STEP_NS);
+        }
+    }
+    /// Opens the gate that a sync closed.
+    pub(crate) fn open_gate(&self) {
+        self.opened_ns.store(self.exec().now_ns(), Ordering::Relaxed);
+        self.gate.open();
+    }
+    /// Waits for the sync of this txg, which need not wait for the scan.
+    pub(crate) fn await_synced(&self, txg: Txg) -> bool {
+        self.awaited.store(txg.0, Ordering::Release);
+        self.txgs.wait_synced(txg).is_ok()
     }
     pub(crate) fn is_full(&self) -> bool {
         self.queued.load(Ordering::Relaxed) >= self.queue_room()

@@ -33,9 +33,10 @@ impl Scan {
                 return Ok(());
             }
         }
+        self.leave_its_time(tx.txg());
         self.gate.close(self.exec());
         let result = self.sync_alone(tx).map_err(ScanError::into_sync);
-        self.gate.open();
+        self.open_gate();
         self.changed.notify_all();
         result
     }

@@ -68,7 +68,7 @@ impl Worker<'_> {
 
     /// Waits for the next sync.
     fn next_txg(&self) {
-        if self.scan.txgs.wait_synced(self.scan.txgs.open_txg()).is_err() {
+        if !self.scan.await_synced(self.scan.txgs.open_txg()) {
             // The pool failed or is being closed: nothing more can be done.
             self.scan.shared.lock().halted = true;
             self.scan.stopping.store(true, Ordering::Release);

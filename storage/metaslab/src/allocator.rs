@@ -145,6 +145,18 @@ impl Allocator {
         Ok(())
     }
 
+    /// Makes known how many bytes of a metaslab are allocated, and not which ones, for a pool that is only read: nothing can be allocated there, and what
+    /// is freed stays allocated (OpenZFS: `metaslab_allocated_space` of a metaslab that is not loaded).
+    ///
+    /// # Errors
+    /// [`LoadError`] where it does not have so many bytes, or is known already.
+    pub fn tell(&self, vdev: VdevId, metaslab: u32, allocated_bytes: u64) -> Result<(), LoadError> {
+        let error = LoadError { vdev, metaslab };
+        let (space, place) = self.metaslab(vdev, metaslab).ok_or(error)?;
+        space.allocated.fetch_add(place.tell(allocated_bytes).ok_or(error)?, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Has a metaslab go on behind what was allocated there last, once it is loaded: `trail` are its allocations, oldest first, those that were
     /// freed since among them. What was freed comes again when the rest of the metaslab had its turn, as without an import: until then older
     /// states of the pool can be gone back to (OpenZFS begins anew, `ms_lbas`, in metaslabs with long free segments first).
@@ -177,7 +189,7 @@ impl Allocator {
             .collect()
     }
 
-    /// True when nobody knows what is free in a metaslab.
+    /// True when nobody knows what is free in a metaslab, or how much only.
     pub fn is_unknown(&self, vdev: VdevId, metaslab: u32) -> bool {
         self.metaslab(vdev, metaslab).is_some_and(|(_, metaslab)| metaslab.is_unknown())
     }

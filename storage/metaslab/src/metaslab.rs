@@ -231,6 +231,8 @@ struct State {
     broken: Option<String>,
     /// True when nobody knows what is free on disk: all of it counts as allocated, and stays so when it is freed.
     is_unknown: bool,
+    /// Bytes that are free on disk, where that is told and not which they are; `is_unknown` then, too.
+    told_free: Option<u64>,
     /// Segments that may be handed out.
     free: RangeTree,
     /// Allocated in the txg of the slot and not yet taken.
@@ -318,7 +320,7 @@ impl Metaslab {
     fn publish(&self, state: &State) {
         let largest = if state.broken.is_some() { 0 } else { state.free.largest() };
         self.largest.store(largest, Ordering::Relaxed);
-        self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+        self.free_bytes.store(state.told_free.unwrap_or(state.free.total()), Ordering::Relaxed);
     }
 
     /// Checks what must hold. Where it does not, somebody's block may be handed out again: from then on nothing is (OpenZFS: `VERIFY` in
@@ -350,6 +352,18 @@ impl Metaslab {
         (state.loaded, state.is_unknown) = (true, true);
         self.stop(&mut state, why);
         Some(self.range.end - self.range.start)
+    }
+
+    /// Takes over how many bytes are allocated, and not which: nothing is handed out. Gives them; None when there are not so many, or it is loaded.
+    pub(crate) fn tell(&self, allocated: u64) -> Option<u64> {
+        let free = (self.range.end - self.range.start).checked_sub(allocated)?;
+        let mut state = self.state.lock();
+        if state.loaded {
+            return None;
+        }
+        (state.loaded, state.is_unknown, state.told_free) = (true, true, Some(free));
+        self.publish(&state);
+        Some(allocated)
     }
 
     /// Reason why nothing is allocated here any more, if that is so.
@@ -672,11 +686,12 @@ impl Metaslab {
         self.fragmentation.store(fragmentation::percent(free), Ordering::Relaxed);
     }
 
-    /// Fragmentation in percent, and bytes that are free on disk; None when nobody knows what is free.
+    /// Fragmentation in percent, and bytes that are free on disk; None when nobody knows how much is free.
     pub(crate) fn fragmentation(&self) -> Option<(u64, u64)> {
         let state = self.state.lock();
-        let free: u64 = state.not_allocated().map(RangeTree::total).sum();
-        (state.loaded && !state.is_unknown).then(|| (self.fragmentation.load(Ordering::Relaxed), free))
+        let counted = || (state.loaded && !state.is_unknown).then(|| state.not_allocated().map(RangeTree::total).sum::<u64>());
+        let free = state.told_free.or_else(counted)?;
+        Some((self.fragmentation.load(Ordering::Relaxed), free))
     }
 
     /// Number of free segments by log2 of their length.

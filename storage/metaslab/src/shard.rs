@@ -115,7 +115,7 @@ impl Space {
         if Class::of(&self.top) != Class::Normal || self.aside().is_some() || !vdev::has_log_metaslab(self.metaslabs.len()) {
             return;
         }
-        let usable = self.metaslabs.iter().enumerate().skip(first).filter(|(_, metaslab)| metaslab.largest.load(Ordering::Relaxed) > 0);
+        let usable = self.metaslabs.iter().enumerate().skip(first).filter(|(_, metaslab)| metaslab.free_bytes.load(Ordering::Relaxed) > 0);
         // Of equals the first.
         let emptiest = usable.rev().max_by_key(|(_, metaslab)| metaslab.free_bytes.load(Ordering::Relaxed));
         if let Some((index, _)) = emptiest {

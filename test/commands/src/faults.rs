@@ -112,6 +112,23 @@ fn closed_and_opened(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `zpool import -a` does not wait for one pool before it begins with the next.
+pub fn slow_imports(world: &World) -> Result<(), Failure> {
+    let names = ["one", "two", "three"];
+    world.vdevs(&names)?;
+    for name in names {
+        world.ok(&format!("zpool create -m {{mnt}}/{name} {name} {{vdevs}}/{name}"))?;
+        world.ok(&format!("zpool export {name}"))?;
+        world.ok(&format!("zinject -P import -s 4 {name}"))?;
+    }
+    let began = Instant::now();
+    world.ok("zpool import -a -d {vdevs}")?;
+    let took = began.elapsed();
+    same("pools", world.ok("zpool list -H -o name")?.out.lines().count(), names.len())?;
+    // One after the other they would take twelve seconds.
+    same("how long they take", (4..10).contains(&took.as_secs()), true)
+}
+
 fn refusals(world: &World) -> Result<(), Failure> {
     world.refused("zinject -d nothing tank", 1, "cannot find device 'nothing' in pool 'tank'")?;
     world.refused("zinject -d {vdevs}/a nothing", 1, "cannot open 'nothing': no such pool")?;

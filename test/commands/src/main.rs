@@ -276,6 +276,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: beside a mount that does not answer", needs: MOUNTS, run: ways::beside_silence },
     Scenario { name: "recovery: labels of other things", needs: NOTHING, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", needs: MOUNTS, run: faults::inject },
+    Scenario { name: "faults: imports that take their time", needs: MOUNTS, run: faults::slow_imports },
     Scenario { name: "faults: what no key authenticates", needs: MOUNTS, run: faults::decryption },
     Scenario { name: "faults: metadata that cannot be read", needs: MOUNTS, run: faults::unreadable },
     Scenario { name: "faults: scheduler and its parameters", needs: MOUNTS, run: faults::scheduler },

@@ -12,8 +12,14 @@ use crate::pool::rewinding::{age_of, preview, remark_of, report_of, rewind_of};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, ImportSearch, PoolImport, Remark, Response, RewindReport, new_pool_name_objection, shown,
 };
+use exec::{Mutex, OperationHandle};
 use ondisk::Guid;
 use pool::{FoundPool, ImportOptions, PoolError, PoolState, Rewind};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Pools that are imported at a time, per processor: they mostly wait for devices (OpenZFS: the task queue of `import_pools`).
+const IMPORTS_PER_PROCESSOR: usize = 5;
 
 /// Words about one pool that was imported, or would be.
 #[derive(Default)]
@@ -77,7 +83,7 @@ fn ambiguous(intake: &Intake, word: &str, matching: &[&FoundPool]) -> Failure {
 }
 
 /// Does `zpool import` of a pool.
-pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, Failure> {
+pub(crate) fn import(intake: &Arc<Intake>, request: &PoolImport) -> Result<Response, Failure> {
     let what = request.pool.as_ref().map_or_else(|| "cannot import".to_string(), |word| format!("cannot import '{word}'"));
     if let Some(why) = request.properties.iter().find_map(|(name, value)| objection(name, value, Occasion::Import)) {
         return Err(objected(&what, &why));
@@ -106,8 +112,8 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
         None => found.iter().collect(),
     };
     let (mut remarks, mut reports, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    for pool in wanted {
-        match import_one(intake, pool, request, read_only) {
+    for result in import_each(intake, &wanted, request, read_only) {
+        match result {
             Ok(outcome) => {
                 remarks.extend(outcome.remarks);
                 reports.extend(outcome.rewound);
@@ -188,6 +194,34 @@ fn previewed(intake: &Intake, found: &FoundPool, request: &PoolImport, (read_onl
     };
     let report = preview(&intake.exec, found, &options, intake.settings.runtime(), what)?;
     Ok(Outcome { rewound: Some(report), ..Outcome::default() })
+}
+
+/// Imports several pools at a time: each waits for devices of its own (OpenZFS: `import_pools`). Gives what became of each, in their order.
+fn import_each(intake: &Arc<Intake>, wanted: &[&FoundPool], request: &PoolImport, read_only: bool) -> Vec<Result<Outcome, Failure>> {
+    if wanted.len() < 2 {
+        return wanted.iter().map(|pool| import_one(intake, pool, request, read_only)).collect();
+    }
+    let exec = &intake.exec;
+    let queue = Arc::new(Mutex::new(wanted.iter().map(|&pool| pool.clone()).enumerate().collect::<VecDeque<_>>()));
+    let results: Arc<Mutex<BTreeMap<usize, Result<Outcome, Failure>>>> = Arc::default();
+    let import_next = |_: usize| {
+        let (intake, request, queue, results) = (intake.clone(), request.clone(), queue.clone(), results.clone());
+        let work = move || {
+            loop {
+                let next = queue.lock().pop_front();
+                let Some((number, pool)) = next else { break };
+                let result = import_one(&intake, &pool, &request, read_only);
+                results.lock().insert(number, result);
+            }
+        };
+        exec.spawn_operation("z-import", Box::new(work))
+    };
+    let at_a_time = wanted.len().min(exec.parallelism().max(1) * IMPORTS_PER_PROCESSOR);
+    let workers: Vec<OperationHandle> = (0..at_a_time).map(import_next).collect();
+    workers.into_iter().for_each(OperationHandle::join);
+    let mut results = std::mem::take(&mut *results.lock());
+    let lacking = || Err(because(ErrorKind::Internal, "cannot import", "an import did not come to its end"));
+    (0..wanted.len()).map(|number| results.remove(&number).unwrap_or_else(lacking)).collect()
 }
 
 fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Outcome, Failure> {

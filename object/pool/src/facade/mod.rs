@@ -135,6 +135,7 @@ impl Pool {
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         found.describe();
         let _import = progress::begin(found, options);
+        let found = &found.trusting(runtime.trusts_paths);
         let result = rewind::go_back(exec, found, options, runtime).and_then(|returned| {
             let found = returned.as_ref().map_or(found, |returned| &returned.found);
             // It was looked for before, and what was left behind is still the newest on devices that are only read.

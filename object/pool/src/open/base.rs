@@ -55,6 +55,11 @@ pub struct Runtime {
     pub replay: Option<Arc<dyn ReplayFiles>>,
     /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
+    /// Read-only imports read all space maps, too, and not their headers alone, as those for writing do (OpenZFS: `metaslab_debug_load`).
+    pub load_space_maps: bool,
+    /// Imports take a device of the pool for the vdev that has its path, where no label says to be that one, and what it says to be is not in the pool:
+    /// as in a state from before a mirror was made of it (OpenZFS: `vdev_validate_skip`). Nobody verifies that it has what the vdev had.
+    pub trusts_paths: bool,
     /// Reading of states that an import may go back to.
     pub load_verify: LoadVerify,
     /// Tunables of the protection against a second host, from the beginning.
@@ -73,7 +78,7 @@ impl Runtime {
     }
 
     /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators, nobody who knows files,
-    /// no log space maps.
+    /// all space maps read, no log space maps.
     pub fn new() -> Runtime {
         Runtime {
             allocators: 4,
@@ -84,6 +89,8 @@ impl Runtime {
             scans: ScanTunables::default(),
             replay: None,
             max_missing_tops: 0,
+            load_space_maps: true,
+            trusts_paths: false,
             load_verify: LoadVerify::default(),
             multihost: MultihostTunables::default(),
             log_space_maps: false,

@@ -41,6 +41,11 @@ impl Member {
         path_of(self.labels.configs.first()?.get_nvlist("vdev_tree")?, self.guid)
     }
 
+    /// True when it was found at this path, or its newest label says that it is there.
+    fn lies_at(&self, path: &str) -> bool {
+        self.device.path() == Path::new(path) || self.named() == Some(path)
+    }
+
     /// Tells the log that of two devices that say to be the same leaf this one is it.
     fn prevail(&self, other: &Member) {
         let (own, other) = (self.device.path().display(), other.device.path().display());
@@ -68,6 +73,8 @@ pub struct FoundPool {
     pub(crate) holes: Vec<u64>,
     /// Txg of that label.
     pub(crate) holes_txg: Txg,
+    /// A vdev that no label says to be is the device with its path, if that is none of the pool's others ([`Runtime::trusts_paths`](crate::Runtime)).
+    pub(crate) trusts_paths: bool,
 }
 
 impl FoundPool {
@@ -160,7 +167,13 @@ impl FoundPool {
         let member = |(id, device): &(LeafId, Device)| Member { device: device.clone(), guid: tree.leaf(*id).guid, labels: label(*id) };
         let members = leaves.iter().map(member).collect();
         let holes = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
-        FoundPool { members, left: Vec::new(), vdev_children: tree.tops.len() as u64, holes, holes_txg: ub.txg(), best: Some(ub), facts }
+        let (vdev_children, holes_txg) = (tree.tops.len() as u64, ub.txg());
+        FoundPool { members, left: Vec::new(), vdev_children, holes, holes_txg, trusts_paths: false, best: Some(ub), facts }
+    }
+
+    /// The pool, whose devices are told by their paths, too, or not.
+    pub(crate) fn trusting(&self, trusts_paths: bool) -> FoundPool {
+        FoundPool { trusts_paths, ..self.clone() }
     }
 
     /// True when vdevs were removed from the pool, or one is being removed: labels tell nothing of those that are gone, which look as if they were missing.
@@ -246,7 +259,7 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let vdev_children = newest.get_u64("vdev_children").or_else(|| tops_seen(&members)).unwrap_or(1);
     let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
     let holes_txg = Txg(newest.get_u64("txg").unwrap_or_default());
-    Some(FoundPool { facts, vdev_children, holes, holes_txg, best, members, left: Vec::new() })
+    Some(FoundPool { facts, vdev_children, holes, holes_txg, trusts_paths: false, best, members, left: Vec::new() })
 }
 
 /// Top-level vdevs of a pool whose labels do not say how many there are: as many as the labels that were found speak of. Labels of old
@@ -305,7 +318,8 @@ impl FoundPool {
     /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
     /// that does, else one that took its vdev's place: a leaf gets the guid of a mirror whose last one it is, which older states do not know.
     /// Which of several leaves that one was, its path tells, or that the others have their devices; else it is none of them, since another one
-    /// may have lacked what it has. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
+    /// may have lacked what it has. Last, and when that was asked for, comes one with the leaf's path that is no other leaf (OpenZFS: `vdev_validate` with
+    /// `vdev_validate_skip`). No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
         let mut free: Vec<&Member> = self.members.iter().collect();
         let mut devices: Vec<Option<Device>> = vec![None; tree.leaves.len()];
@@ -321,6 +335,10 @@ impl FoundPool {
             tree.leaves.iter().zip(&devices).filter(|(_, device)| device.is_none()).map(|(leaf, _)| leaf.top).collect();
         let is_last = |leaf: &Leaf| lacking.iter().filter(|top| **top == leaf.top).count() == 1;
         give(&mut free, tree, &mut devices, &|member, leaf| by_place(member, leaf) && is_last(leaf));
+        if self.trusts_paths {
+            let is_another = |member: &Member| tree.leaves.iter().any(|leaf| leaf.guid == member.guid);
+            give(&mut free, tree, &mut devices, &|member, leaf| !is_another(member) && member.lies_at(&leaf.path));
+        }
         devices
     }
 }

@@ -400,7 +400,8 @@ impl Start {
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
         let writes_logs = runtime.log_space_maps && !options.read_only && (SpaceLog::is_on(&opened.features) || logged.list.is_none());
-        space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree)?;
+        let totals_only = options.read_only && !runtime.load_space_maps;
+        space::load(&services, &maps, (&logged, writes_logs && logged.is_sound()), &self.tree, totals_only)?;
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         note("Loading BRT");
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;

@@ -124,7 +124,8 @@ impl FoundPool {
     /// # Errors
     /// Those of a pool that another host may have open.
     pub fn rewind_points(&self, exec: &Exec, options: &ImportOptions, runtime: &Runtime) -> Result<Vec<RewindPoint>, PoolError> {
-        let trial = Trial::new(exec, self, options, runtime)?;
+        let found = self.trusting(runtime.trusts_paths);
+        let trial = Trial::new(exec, &found, options, runtime)?;
         let point = |ub: &Uberblock| {
             let at = trial.found_at(ub);
             let (checked, datasets) = match trial.open(&at) {
@@ -166,8 +167,9 @@ impl<'a> Trial<'a> {
             arena: None,
             ..wanted.clone()
         };
-        // Nobody is told of what is wrong with a state that is not taken.
-        let runtime = Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime.clone() };
+        // Nobody is told of what is wrong with a state that is not taken. What is to be written is held against its space maps.
+        let load_space_maps = runtime.load_space_maps || !wanted.read_only;
+        let runtime = Runtime { events: Arc::new(kstat::NoEvents), providers: None, load_space_maps, ..runtime.clone() };
         Ok(Trial { exec, found, wanted, options, runtime })
     }
 

@@ -10,7 +10,8 @@ use metaslab::{Allocator, BROKEN_ACTION};
 use ondisk::VdevId;
 use vdev::{TopVdev, VdevTree};
 
-/// Replays every space map into the allocator; `goes_on`: the logs of changes will be gone on with.
+/// Replays every space map into the allocator; `goes_on`: the logs of changes will be gone on with. With `totals_only` the map's headers are asked how
+/// much is allocated, as far as they tell, and maps are not read: nobody is going to allocate (OpenZFS loads metaslabs when they are needed).
 ///
 /// # Errors
 /// That of a map that a device failed to give, which may come back; and of a broken one of which a log of changes has news that is given up: those
@@ -20,9 +21,13 @@ pub(crate) fn load(
     maps: &SpaceMaps,
     (logged, goes_on): (&LoggedChanges, bool),
     tree: &VdevTree,
+    totals_only: bool,
 ) -> Result<(), PoolError> {
     for top in tree.tops.iter().filter(|top| top.is_concrete()) {
         for metaslab in 0..maps.metaslabs(top.id) {
+            if totals_only && tell_one(&services.allocator, maps, logged, (top.id, metaslab)).is_some() {
+                continue;
+            }
             let Err(error) = load_one(&services.allocator, maps, logged, (top.id, metaslab)) else { continue };
             let has_news = services.writeable && !goes_on && logged.changes.contains_key(&(top.id, metaslab));
             if !is_for_good(&error) {
@@ -57,6 +62,19 @@ fn load_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vd
         allocator.note_histogram(vdev, metaslab, &free);
     }
     Ok(())
+}
+
+/// Makes known how much is allocated in a metaslab; None where its map has to be read for that, or contradicts itself.
+fn tell_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vdev, metaslab): (VdevId, u32)) -> Option<()> {
+    let has_map = maps.has_map(vdev, metaslab);
+    let histogram = if has_map { Some(maps.histogram(vdev, metaslab)?) } else { None };
+    let (taken, given) = logged.changes.get(&(vdev, metaslab)).map_or((0, 0), |change| (change.allocs.total(), change.frees.total()));
+    let bytes = maps.allocated_bytes(vdev, metaslab)?.checked_add(taken)?.checked_sub(given)?;
+    allocator.tell(vdev, metaslab, bytes).ok()?;
+    if let Some(free) = histogram {
+        allocator.note_histogram(vdev, metaslab, &free);
+    }
+    Some(())
 }
 
 /// False when a device that works again may make it good.

@@ -138,6 +138,15 @@ impl SpaceMaps {
         }
     }
 
+    /// Bytes that are allocated in a metaslab as the header of its map tells; 0 without a map, None of one that could not be opened or is wrong.
+    pub fn allocated_bytes(&self, vdev: VdevId, metaslab: u32) -> Option<u64> {
+        let maps = &self.vdevs[vdev.0 as usize];
+        match &maps.maps[metaslab as usize] {
+            Some(map) => u64::try_from(map.phys.smp_alloc).ok(),
+            None => (!maps.lost.contains_key(&metaslab)).then_some(0),
+        }
+    }
+
     /// Number of free segments by log2 of their length in bytes as the header of a metaslab's map tells; None without a map, or where it does not.
     pub fn histogram(&self, vdev: VdevId, metaslab: u32) -> Option<[u64; 64]> {
         let maps = &self.vdevs[vdev.0 as usize];

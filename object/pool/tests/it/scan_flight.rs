@@ -1,10 +1,11 @@
-//! Scans have no more in flight than they may. What the user loses when this fails: everybody else waits behind a scrub for a device that is slow.
+//! Scans have no more in flight than they may, and a resilver the time that it is to have. What the user loses when this fails: everybody else waits
+//! behind a scrub for a device that is slow; or redundancy, for as long as many txgs keep a resilver from its work.
 use crate::scan_pools::*;
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline, Mutex, TaskClass};
-use pool::{ImportOptions, Pool, Runtime, ScanTunables};
+use pool::{ImportOptions, Pool, Runtime, ScanState, ScanTunables};
 use std::sync::Arc;
-use vdev::TopKind;
+use vdev::{Pairing, TopKind};
 use zio::LatencyTarget;
 
 /// Time that an I/O takes.
@@ -80,4 +81,57 @@ fn a_scrub_has_no_more_in_flight_than_it_may() {
     // No less than a block for each.
     let least = most(0);
     assert!((64 << 10..=256 << 10).contains(&least) && least < few, "{least}");
+}
+
+/// A device on which every read of a block of data takes its time.
+struct SlowReads {
+    exec: Exec,
+    mem: Arc<MemDevice>,
+}
+
+impl std::fmt::Debug for SlowReads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlowReads").finish_non_exhaustive()
+    }
+}
+
+impl BlockDevice for SlowReads {
+    fn submit(&self, io: DeviceIo) {
+        if !matches!(io.op, DeviceOp::Read(_)) || io.op.length_bytes() < BLOCK_BYTES as u64 {
+            return self.mem.submit(io);
+        }
+        let mem = self.mem.clone();
+        self.exec.spawn_after(IO_NS / 4, TaskClass::Interrupt, Box::new(move || mem.submit(io)));
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.mem.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.mem.size_bytes()
+    }
+}
+
+/// If this fails, `zfs_resilver_min_time_ms` does nothing: a pool whose txgs follow each other closely stays without redundancy.
+#[test]
+fn a_resilver_has_its_time_between_two_txgs() {
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let devices = devices(2);
+    let (pool, _) = filled(&exec, &devices[..1], TopKind::Leaf);
+    pool.export().expect("exported");
+    let slow = Arc::new(SlowReads { exec: exec.clone(), mem: devices[0].clone() });
+    let options = ImportOptions { host: host(), ..ImportOptions::default() };
+    let pool = Pool::import(&exec, opened(std::slice::from_ref(&slow)), &options, &Runtime::new()).expect("imported");
+    // One block after the other, for a second and more.
+    pool.tune_scans(ScanTunables { vdev_limit: 0, resilver_min_time_ms: 60_000, ..ScanTunables::default() });
+    let only = pool.tree().leaves[0].guid;
+    pool.attach(only, &crate::common::leaf(&devices[1]), Pairing::Mirror, false).expect("attached");
+    let is_done = || pool.scan_status().is_some_and(|status| status.state == ScanState::Finished);
+    let mut syncs = 0;
+    while syncs < 10 && !is_done() {
+        pool.sync().expect("synced");
+        syncs += 1;
+    }
+    // It needs two to find out what there is; the third one leaves it the time for all of it, and no more than that.
+    assert!(is_done() && syncs <= 5, "{syncs} txgs");
+    pool.export().expect("exported");
 }

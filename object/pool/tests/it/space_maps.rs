@@ -255,3 +255,25 @@ fn a_broken_space_map_of_which_a_log_has_news_costs_its_metaslab_only() {
     }
     assert!(number > 1 && with_news > 0, "{number} maps, {with_news} with news");
 }
+
+/// If this fails, an import that only looks takes as long as one for writing, or `zpool list` tells of such a pool what is not so.
+#[test]
+fn a_read_only_import_needs_no_space_map_to_tell_how_much_is_allocated() {
+    for log_space_maps in [false, true] {
+        let runtime = Runtime { log_space_maps, ..Runtime::new() };
+        let disk = devices(1).remove(0);
+        let (maps, _) = logged(&disk, usize::MAX, &runtime);
+        assert!(maps > 0, "there is something to read");
+        let look = |load_space_maps| {
+            let runtime = Runtime { load_space_maps, ..runtime.clone() };
+            let pool = import_under(std::slice::from_ref(&disk), true, &runtime).expect("imported");
+            let status = pool.status();
+            let unknown = pool.verify_space().expect("walked").unknown;
+            ((status.space, status.vdev_space, status.fragmentation, status.vdev_fragmentation), status.broken_metaslabs, unknown)
+        };
+        let ((all, _, none), (told, broken, unknown)) = (look(true), look(false));
+        assert_eq!(told, all, "what is shown, with log space maps: {log_space_maps}");
+        assert!(none == 0 && unknown > 0, "{unknown} maps were not read");
+        assert!(broken.is_empty(), "nothing is wrong with them");
+    }
+}

@@ -498,3 +498,30 @@ fn what_a_checkpoint_has_stays_allocated_when_it_is_freed() {
     (5..8).for_each(|later| synced(&allocator, Txg(TXG.0 + later)));
     assert_eq!(allocator.vdev_space(VdevId(0)).allocated, 0, "it was discarded");
 }
+
+/// If this fails, somebody is given space of which nobody knows whether it is free, or a pool that is only read shows wrong sizes.
+#[test]
+fn of_what_is_only_told_nothing_is_handed_out() {
+    let tree = tree(&[(TopKind::Leaf, 1)]);
+    let allocator = Allocator::new(&tree, 1);
+    let (top, vdev) = (&tree.tops[0], VdevId(0));
+    let bytes = 1 << top.ms_shift;
+    assert!(allocator.tell(vdev, 0, bytes + 1).is_err(), "more than there is");
+    for metaslab in 0..allocator.metaslab_count(vdev) {
+        allocator.tell(vdev, metaslab, 1 << 20).expect("not known yet");
+        assert!(allocator.tell(vdev, metaslab, 1 << 20).is_err(), "nothing counts twice");
+        assert!(allocator.is_unknown(vdev, metaslab));
+        assert_eq!(allocator.free_bytes(vdev, metaslab), bytes - (1 << 20));
+    }
+    let count = u64::from(allocator.metaslab_count(vdev));
+    let told = allocator.vdev_space(vdev);
+    assert_eq!((told.allocated, told.capacity), (count << 20, count * bytes));
+    assert!(allocator.load(vdev, 0, &[]).is_err(), "what is told is not loaded over");
+    assert!(allocator.claim(TXG, &dva(0, &(0..4096))).is_err());
+    let request = AllocRequest { psize: 4096, copies: 1, txg: TXG, hint: 0 };
+    assert!(allocator.alloc(&request).is_err());
+    assert!(allocator.free(TXG, &dva(0, &(0..4096))), "it stays allocated");
+    assert!(allocator.take_deltas(TXG).is_empty());
+    assert_eq!(allocator.vdev_space(vdev), told);
+    assert!(allocator.broken().is_empty(), "nothing is wrong with it");
+}
