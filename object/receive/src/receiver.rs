@@ -367,7 +367,9 @@ fn beginning((begin, redaction): (&Begin, StreamRedaction), features: Features, 
         resumable: target.resumable.then_some(state),
         init: Box::new(move |objset, tx| match kind {
             // Whoever receives counts what owners use, from the first object on.
-            ObjsetType::ZFS => Ok(objset.set_flags(objset.flags() | ondisk::objset_flags::USERACCOUNTING_COMPLETE, tx)?),
+            ObjsetType::ZFS if objset.props().has_accounts() => {
+                Ok(objset.set_flags(objset.flags() | ondisk::objset_flags::USERACCOUNTING_COMPLETE, tx)?)
+            }
             _ => Ok(()),
         }),
     }

@@ -1,11 +1,10 @@
 //! Pools of versions before feature flags that OpenZFS's own test suite has images of: each is opened read-only, its space is counted, and every
-//! byte of every file is read.
+//! byte of every file is read. Then it is opened for writing, gets snapshots before and after an upgrade, and loses them.
 
 use crate::report::Table;
 use crate::{Failure, driver, manifest};
 use exec::Exec;
 use need::Need;
-use pool::PoolError;
 use std::path::Path;
 use std::process::Command;
 
@@ -40,11 +39,6 @@ fn read(folder: &Path, exec: &Exec, version: u32) -> Result<(), Failure> {
     }
     std::fs::write(folder.join("d0.img"), unpacked.stdout)?;
     let name = format!("v{version}-pool");
-    match driver::import(exec, folder, &name, false) {
-        Err(driver::ImportError::Pool(PoolError::OldVersion(found))) if found == u64::from(version) => {}
-        Err(error) => return Err(format!("for writing: {error:?}").into()),
-        Ok(_) => return Err("it was opened for writing".into()),
-    }
     let pool = driver::import(exec, folder, &name, true)?;
     let report = pool.verify_space()?;
     if !report.is_clean() || report.blocks == 0 {
@@ -56,5 +50,28 @@ fn read(folder: &Path, exec: &Exec, version: u32) -> Result<(), Failure> {
     // Several of the images have no files. The manifest's count of what users own knows nodes of today's form only.
     let files = if version < VERSION_USERSPACE { manifest::of_pool(&pool)?.len() } else { 0 };
     pool.export()?;
+    write(folder, exec, (&name, version))?;
     if files == 0 && VERSIONS_WITH_FILES.contains(&version) { Err("it has no files".into()) } else { Ok(()) }
+}
+
+/// Opens an image for writing, has it go to the newest version, and destroys snapshots of the time before.
+fn write(folder: &Path, exec: &Exec, (name, version): (&str, u32)) -> Result<(), Failure> {
+    let pool = driver::import(exec, folder, name, false)?;
+    let before = [format!("{name}@a"), format!("{name}@b")];
+    for snapshot in &before {
+        pool.dsl().snapshot(std::slice::from_ref(snapshot), Vec::new())?;
+    }
+    pool.set_prop("version", "5000")?;
+    pool.dsl().snapshot(&[format!("{name}@c")], Vec::new())?;
+    pool.dsl().destroy_snapshots(&before, false)?;
+    if pool.status().version != 5000 {
+        return Err(format!("version {version} is not left").into());
+    }
+    let report = pool.verify_space()?;
+    if !report.is_clean() {
+        return Err(format!("space after the upgrade: {report:?}").into());
+    }
+    pool.export()?;
+    let zdb = Command::new("zdb").args(["-e", "-p"]).arg(folder).args(["-bcc", name]).output()?;
+    if zdb.status.success() { Ok(()) } else { Err(format!("zdb: {}", String::from_utf8_lossy(&zdb.stderr)).into()) }
 }

@@ -411,7 +411,7 @@ struct Planned {
 
 fn plan(pool: &OpenPool, request: &DatasetCreate, maker: Maker) -> Result<Planned, Failure> {
     if !request.volume {
-        let options = new_filesystem(&request.properties, maker)
+        let options = new_filesystem(&request.properties, maker, pool.pool().dsl().version())
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
         return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
     }
