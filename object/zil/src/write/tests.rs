@@ -15,7 +15,7 @@ use dmu::{
 };
 use exec::{Exec, Inline, Lockstep, Mutex, Pool, TaskClass};
 use ondisk::zil::{LrCommon, LrRemove, LrWrite, TxType};
-use ondisk::{BlockPtr, Bookmark, ByteOrder, Dva, Field, ObjectId, Txg, VdevId, ZilHeader};
+use ondisk::{BlockPtr, Bookmark, ByteOrder, Checksum, Dva, Field, ObjectId, Txg, VdevId, ZilHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -46,6 +46,8 @@ struct Disk {
     failing: Failing,
     /// Blocks are written durably in one step.
     in_one_step: bool,
+    /// Blocks are as in pools from before version 23.
+    is_old: bool,
     writes: usize,
     flushes: usize,
 }
@@ -66,6 +68,7 @@ impl Store {
             sealed: BTreeSet::new(),
             failing: Failing::Nothing,
             in_one_step: false,
+            is_old: false,
             writes: 0,
             flushes: 0,
         };
@@ -108,6 +111,9 @@ impl LogIo for Store {
         disk.allocated.insert(offset);
         let dva = Dva { vdev: VdevId(0), offset, asize: bytes as u64, gang: false };
         Ok(LogRoom { dva, is_separate: false, salt_and_iv: None })
+    }
+    fn is_slim(&self) -> bool {
+        !self.disk.lock().is_old
     }
     fn seal(&self, bp: &BlockPtr, _: &mut [u8]) -> Result<(), BlockError> {
         assert!(self.disk.lock().sealed.insert(bp.dva(0).offset), "an initialization vector serves once");
@@ -341,7 +347,36 @@ fn what_a_commit_wrote_is_what_a_replay_finds() {
 /// If this fails, a write is replayed with holes in it, or with bytes of another one.
 #[test]
 fn a_write_of_any_length_is_whole() {
-    let bench = Bench::begun(&inline());
+    writes_are_whole(&Bench::begun(&inline()));
+}
+
+/// In pools from before version 23 the link to the next block is at the end of each: if this fails, nothing is replayed there, or half of it.
+#[test]
+fn a_write_is_whole_in_blocks_of_the_old_form_and_where_it_changes() {
+    let old = |exec: &Exec| {
+        let bench = Bench::new(exec);
+        bench.store.disk.lock().is_old = true;
+        for _ in 0..2 {
+            bench.note(removal(0, None));
+            bench.commit();
+        }
+        bench
+    };
+    writes_are_whole(&old(&inline()));
+    let bench = old(&inline());
+    bench.note(removal(1, None));
+    bench.commit();
+    assert_eq!(bench.header().zh_log.checksum_kind(), Checksum::ZILOG);
+    // The block that waits is of the form that the pool had.
+    bench.store.disk.lock().is_old = false;
+    for object in 2..5 {
+        bench.note(removal(object, None));
+        bench.commit();
+    }
+    assert_eq!(bench.removed(), [1, 2, 3, 4]);
+}
+
+fn writes_are_whole(bench: &Bench) {
     let lengths = [1, 8, 4000, 4096, 100_000, 130_888, 131_072, 700_001];
     for (index, length) in lengths.into_iter().enumerate() {
         bench.note(write_of(range(index as u64 * 1_000_000, length)));
