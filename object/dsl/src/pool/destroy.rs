@@ -1,7 +1,8 @@
 //! Destroying snapshots and datasets (OpenZFS: `dsl_destroy.c`).
 //!
 //! A snapshot's blocks that nobody else has are on the next snapshot's deadlist; they move to the pool's list of blocks to
-//! free, which [`Freeing::drain`] drains in bounded steps; in pools from before version 26 they are freed with the snapshot. A dataset's own blocks are queued by its root pointer.
+//! free, which [`Freeing::drain`] drains in bounded steps; in pools from before version 26 they are freed with the snapshot. A dataset's own
+//! blocks are queued by its root pointer.
 
 use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
