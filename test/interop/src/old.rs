@@ -3,9 +3,9 @@
 
 use crate::manifest::Lines;
 use crate::oracle::Oracle;
-use crate::report::Table;
+use crate::report::{Job, Table};
 use crate::touch::{new_file, write as write_file};
-use crate::{Failure, driver, manifest, shadow};
+use crate::{Failure, Wanted, driver, manifest, shadow};
 use dsl::{CreateDataset, DslError};
 use exec::Exec;
 use need::Need;
@@ -84,7 +84,7 @@ fn write(folder: &Path, exec: &Exec, (name, version): (&str, u32)) -> Result<(),
 }
 
 /// Pools that are made in an old version, and the versions that they get on their way.
-pub const WRITTEN: [(&str, &[u64], bool); 14] = [
+const WRITTEN: [(&str, &[u64], bool); 14] = [
     ("old-v1", &[1], true),
     ("old-v2", &[2], false),
     ("old-v3", &[3], false),
@@ -103,8 +103,18 @@ pub const WRITTEN: [(&str, &[u64], bool); 14] = [
 /// Bytes of the device.
 const DEVICE_BYTES: u64 = 512 << 20;
 
+/// Jobs that make these pools, as far as they are wanted.
+pub fn jobs<'a>(oracle: &'a Oracle, wanted: &Wanted, exec: &Exec) -> Vec<Job<'a>> {
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    for (name, versions, _) in WRITTEN.into_iter().filter(|(name, _, quick)| wanted.includes(name, *quick)) {
+        let exec = exec.clone();
+        jobs.push(Box::new(move |table| written(&exec, oracle, (name, versions), table)));
+    }
+    jobs
+}
+
 /// Makes a pool of an old version and has the real engine judge it.
-pub fn written(exec: &Exec, oracle: &Oracle, (name, versions): (&str, &[u64]), table: &Table) {
+fn written(exec: &Exec, oracle: &Oracle, (name, versions): (&str, &[u64]), table: &Table) {
     let Some(folder) = table.check(&format!("write {name}: a folder to work in"), || Ok(crate::scratch()?.join(name))) else { return };
     let pool = format!("ours_{name}");
     let judged = || {

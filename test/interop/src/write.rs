@@ -243,12 +243,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }));
     }
-    for (name, versions, quick) in old::WRITTEN {
-        if wanted.includes(name, quick) {
-            let exec = exec.clone();
-            jobs.push(Box::new(move |table| old::written(&exec, oracle, (name, versions), table)));
-        }
-    }
+    jobs.extend(old::jobs(oracle, wanted, &exec));
     for (cell, quick) in matrix::cells() {
         let name = cell.name();
         if !wanted.includes(&name, quick) {

@@ -34,7 +34,7 @@ use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
 use zap::Zap;
-use zio::{FailMode, Zio};
+use zio::{FailMode, PoolView, Zio};
 
 /// A pool to make.
 pub struct PoolSpec {
@@ -99,19 +99,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         }
     }
     allocator.set_aside_for_logs();
-    let view = zio::PoolView {
-        tree: Arc::new(tree.clone()),
-        devices: devices.clone(),
-        allocator: allocator.clone(),
-        facts: zio::Facts {
-            guid: tree.guid,
-            name: spec.name.clone(),
-            writeable: true,
-            hole_birth: spec.version == VERSION,
-            version: spec.version,
-            ..zio::Facts::default()
-        },
-    };
+    let view = first_view(&spec, (&tree, &devices), &allocator);
     let zio = Zio::new(exec.clone(), view, runtime.events.clone());
     let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
     let tx = Tx::syncing(Txg::INITIAL);
@@ -159,6 +147,23 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         damaged_labels: 0,
         damaged_uberblocks: 0,
     })
+}
+
+/// View of the new pool for the pipeline.
+fn first_view(spec: &PoolSpec, (tree, devices): (&VdevTree, &[Option<Device>]), allocator: &Arc<Allocator>) -> PoolView {
+    PoolView {
+        tree: Arc::new(tree.clone()),
+        devices: devices.to_vec(),
+        allocator: allocator.clone(),
+        facts: zio::Facts {
+            guid: tree.guid,
+            name: spec.name.clone(),
+            writeable: true,
+            hole_birth: spec.version == VERSION,
+            version: spec.version,
+            ..zio::Facts::default()
+        },
+    }
 }
 
 fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {

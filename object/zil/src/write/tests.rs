@@ -1,6 +1,7 @@
 //! The writer over a store in memory. What users lose when these fail: what they were told is durable, the space of logs, or the memory of the daemon.
 
 mod gather;
+mod old;
 
 use super::LogWriter;
 use super::filled::{Body, fill};
@@ -15,7 +16,7 @@ use dmu::{
 };
 use exec::{Exec, Inline, Lockstep, Mutex, Pool, TaskClass};
 use ondisk::zil::{LrCommon, LrRemove, LrWrite, TxType};
-use ondisk::{BlockPtr, Bookmark, ByteOrder, Checksum, Dva, Field, ObjectId, Txg, VdevId, ZilHeader};
+use ondisk::{BlockPtr, Bookmark, ByteOrder, Dva, Field, ObjectId, Txg, VdevId, ZilHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -348,32 +349,6 @@ fn what_a_commit_wrote_is_what_a_replay_finds() {
 #[test]
 fn a_write_of_any_length_is_whole() {
     writes_are_whole(&Bench::begun(&inline()));
-}
-
-/// In pools from before version 23 the link to the next block is at the end of each: if this fails, nothing is replayed there, or half of it.
-#[test]
-fn a_write_is_whole_in_blocks_of_the_old_form_and_where_it_changes() {
-    let old = |exec: &Exec| {
-        let bench = Bench::new(exec);
-        bench.store.disk.lock().is_old = true;
-        for _ in 0..2 {
-            bench.note(removal(0, None));
-            bench.commit();
-        }
-        bench
-    };
-    writes_are_whole(&old(&inline()));
-    let bench = old(&inline());
-    bench.note(removal(1, None));
-    bench.commit();
-    assert_eq!(bench.header().zh_log.checksum_kind(), Checksum::ZILOG);
-    // The block that waits is of the form that the pool had.
-    bench.store.disk.lock().is_old = false;
-    for object in 2..5 {
-        bench.note(removal(object, None));
-        bench.commit();
-    }
-    assert_eq!(bench.removed(), [1, 2, 3, 4]);
 }
 
 fn writes_are_whole(bench: &Bench) {
