@@ -42,7 +42,8 @@ impl Builder<'_> {
         }
         // One more copy of a header than of data: losing it would lose track of the members.
         let most = if self.view.facts.is_before(spa_version::DITTO_BLOCKS) { 1 } else { COPIES_MAX };
-        let mut dvas = self.alloc(GANG_HEADER_BYTES, if copies == 1 { 2 } else { copies }.min(most))?;
+        let wanted = if copies == 1 { 2 } else { copies };
+        let mut dvas = self.alloc(GANG_HEADER_BYTES, wanted.min(most))?;
         let place = dvas;
         let mut members = [BlockPtr::HOLE; MEMBERS];
         let mut position = 0;
