@@ -416,7 +416,8 @@ fn plan(pool: &OpenPool, request: &DatasetCreate, maker: Maker) -> Result<Planne
         return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
     }
     let NewVolume { size, block_size, properties, remarks } =
-        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?
+            .in_version(pool.pool().dsl().version(), &request.properties);
     let options = CreateDataset {
         kind: ObjsetType::ZVOL,
         properties: properties.clone().into_iter().collect(),
