@@ -112,6 +112,11 @@ pub struct LogRoom {
 pub trait LogIo: Send + Sync {
     /// Room for a block of so many bytes of the log of an object set; the caller holds `txg`.
     fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError>;
+    /// True when blocks of logs begin with the link to the next one, of which only what counts is written; in pools from before version 23 they end with
+    /// it.
+    fn is_slim(&self) -> bool {
+        true
+    }
     /// Makes of a block what the devices get, but for its checksum, where it is: encrypts it where its pointer has the marks for that. Once for each
     /// block, before it is written. Unless implemented, it stays as it is.
     ///

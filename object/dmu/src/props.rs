@@ -3,7 +3,8 @@
 //! OpenZFS: `dmu_write_policy` (`dmu.c`), `zio_checksum_select`, `zio_compress_select`.
 
 use crate::Keep;
-use ondisk::{Checksum, Compression, ObjectType};
+use ondisk::names::spa_version;
+use ondisk::{Checksum, Compression, OBJSET_BYTES, OBJSET_BYTES_V1, ObjectType};
 
 /// Extent to which metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +92,10 @@ pub struct ObjsetProps {
     pub primary_cache: PrimaryCache,
     /// True when micro ZAPs may have more than 128 KiB: the pool has the feature `large_microzap`.
     pub large_micro_zaps: bool,
+    /// Bytes of the block of an object set: those of old pools have no room for accounts (OpenZFS: `OBJSET_PHYS_SIZE_V1`).
+    pub objset_bytes: usize,
+    /// True when dnodes of the pool count their space in sectors, not in bytes: before version 3 (OpenZFS: `SPA_VERSION_DNODE_BYTES`).
+    pub counts_sectors: bool,
 }
 
 impl Default for ObjsetProps {
@@ -112,6 +117,8 @@ impl Default for ObjsetProps {
             spares_log_devices: false,
             primary_cache: PrimaryCache::All,
             large_micro_zaps: false,
+            objset_bytes: OBJSET_BYTES,
+            counts_sectors: false,
         }
     }
 }
@@ -120,6 +127,24 @@ impl ObjsetProps {
     /// The meta object set's: three copies of everything (OpenZFS: `dmu_objset_open_impl` without a dataset).
     pub fn mos() -> Self {
         ObjsetProps { copies: 3, compression: Compression::LZ4, ..Self::default() }
+    }
+
+    /// Properties as object sets of pools of a version can have them: older ones have neither copies of metadata, nor lz4 and holes with births, nor accounts.
+    pub fn of_version(self, version: u64) -> Self {
+        let has_features = version >= spa_version::FEATURES;
+        ObjsetProps {
+            copies_max: if version < spa_version::DITTO_BLOCKS { 1 } else { self.copies_max },
+            hole_birth: has_features && self.hole_birth,
+            metadata_compression: if has_features { self.metadata_compression } else { Compression::LZJB },
+            objset_bytes: if version < spa_version::USERSPACE { OBJSET_BYTES_V1 } else { self.objset_bytes },
+            counts_sectors: version < spa_version::DNODE_BYTES,
+            ..self
+        }
+    }
+
+    /// True when the object set has room for what users and groups use.
+    pub fn has_accounts(&self) -> bool {
+        self.objset_bytes > OBJSET_BYTES_V1
     }
 }
 

@@ -51,6 +51,11 @@ impl Zio {
         self.core.snapshot().view.clone()
     }
 
+    /// The pool's version, as its facts have it; 0 where nobody said.
+    pub fn version(&self) -> u64 {
+        self.core.snapshot().view.facts.version
+    }
+
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub fn set_view(&self, view: PoolView) {
         self.core.set_view(view);

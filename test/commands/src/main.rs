@@ -133,6 +133,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
     Scenario { name: "pool: features that are not enabled", needs: NOTHING, run: pools::features },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
+    Scenario { name: "pool: upgrades of versions", needs: NOTHING, run: imports::upgrades },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
     Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },
     Scenario { name: "pool: found below /dev/shm", needs: SHM, run: pools::found_in_memory },

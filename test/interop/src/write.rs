@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
+use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, old, storm};
 use exec::Exec;
 use offload::ZiaMode;
 use pool::{AddSpec, ClassSpec, RebuildState, RebuildStatus, Rewind, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
@@ -243,6 +243,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }));
     }
+    jobs.extend(old::jobs(oracle, wanted, &exec));
     for (cell, quick) in matrix::cells() {
         let name = cell.name();
         if !wanted.includes(&name, quick) {

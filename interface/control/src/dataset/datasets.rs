@@ -424,12 +424,13 @@ struct Planned {
 
 fn plan(pool: &OpenPool, request: &DatasetCreate, maker: Maker) -> Result<Planned, Failure> {
     if !request.volume {
-        let options = new_filesystem(&request.properties, maker)
+        let options = new_filesystem(&request.properties, maker, pool.pool().dsl().version())
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
         return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
     }
     let NewVolume { size, block_size, properties, remarks } =
-        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?
+            .in_version(pool.pool().dsl().version(), &request.properties);
     let options = CreateDataset {
         kind: ObjsetType::ZVOL,
         properties: properties.clone().into_iter().collect(),

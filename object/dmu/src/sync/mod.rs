@@ -224,9 +224,10 @@ impl Objset {
 
     /// The objset block's contents as of `txg`.
     fn phys(&self, txg: Txg) -> ObjsetPhys {
+        let counts_sectors = self.props().counts_sectors;
         let record = |dnode: &Arc<Dnode>| {
             let (core, tree) = dnode.contents.record_at(txg);
-            dnode_phys(&core, &tree)
+            dnode_phys(&core, &tree, counts_sectors)
         };
         let [user, group, project] = self.table().special().map(|dnode| dnode.as_ref().map(record));
         self.head().phys(txg, self.kind(), record(self.meta()), [user, group, project])

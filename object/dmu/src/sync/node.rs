@@ -364,7 +364,7 @@ impl NodeSync {
 
     /// The dnode's record after the sync.
     pub(super) fn phys(&self) -> DnodePhys {
-        dnode_phys(&self.core, &self.new_tree())
+        dnode_phys(&self.core, &self.new_tree(), self.store().props().counts_sectors)
     }
 
     /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.

@@ -63,7 +63,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
-            Box::new(AfterImport { spa: spa.clone(), deferred, logged, new_salt }),
+            Box::new(AfterImport { spa: spa.clone(), deferred, logged, new_salt, has_zaps: false }),
             Box::new(WriteHistory(spa.services.clone())),
         ],
         passes: vec![

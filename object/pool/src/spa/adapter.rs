@@ -10,6 +10,7 @@ use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, Lo
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
+use ondisk::names::spa_version;
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjsetId, Txg};
 use scan::{FreeLog, LostBlocks};
@@ -292,6 +293,10 @@ impl LogIo for PoolIo {
         let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices, most);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
         Ok(LogRoom { dva: room.dva, is_separate: room.is_separate, salt_and_iv: None })
+    }
+    fn is_slim(&self) -> bool {
+        let version = self.cache.zio().version();
+        version == 0 || version >= spa_version::SLIM_ZIL
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
         LogBlocks(self.cache.zio()).write(bp, log_bookmark(bp), block, used, Box::new(move |result| done(result.map_err(block_error))))

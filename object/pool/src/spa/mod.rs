@@ -23,6 +23,7 @@ mod settings;
 pub(crate) mod state;
 pub(crate) mod takeover;
 pub(crate) mod vdev_props;
+pub(crate) mod version;
 
 pub(crate) use settings::Follow;
 

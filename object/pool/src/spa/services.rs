@@ -3,6 +3,7 @@
 use super::bootfs;
 use super::brt::Brt;
 use super::checkpoint::Checkpoint;
+use super::config::VERSION;
 use super::features::{Features, HEAD_ERRLOG};
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
@@ -159,6 +160,12 @@ impl PoolServices for Services {
     fn pool_name(&self) -> String {
         self.name.read().clone()
     }
+    fn version(&self) -> u64 {
+        match self.zio.version() {
+            0 => VERSION,
+            version => version,
+        }
+    }
     fn feature_enabled(&self, guid: &str) -> bool {
         self.features.is_enabled(guid)
     }
@@ -199,13 +206,14 @@ impl PoolServices for Services {
         Ok(())
     }
     fn objset_props(&self) -> ObjsetProps {
-        let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;
-        ObjsetProps {
+        let lz4 = self.features.refs("org.illumos:lz4_compress") != 0;
+        let props = ObjsetProps {
             hole_birth: self.features.refs("com.delphix:hole_birth") != 0,
             large_micro_zaps: self.features.is_enabled(dsl::features::LARGE_MICROZAP),
-            metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
+            metadata_compression: if lz4 { Compression::LZ4 } else { Compression::LZJB },
             ..ObjsetProps::default()
-        }
+        };
+        props.of_version(self.version())
     }
     fn refuses_writes(&self) -> bool {
         self.zio.refuses_writes()

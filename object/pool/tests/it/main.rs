@@ -14,6 +14,7 @@ mod life;
 mod lifecycle;
 mod log_writes;
 mod multihost;
+mod old_versions;
 mod outliers;
 mod power_cuts;
 mod progress;
