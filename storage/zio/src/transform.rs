@@ -30,7 +30,8 @@ fn replaces_own(request: &WriteRequest) -> bool {
 /// True when the block is to be rewritten where it is.
 pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
     let previous = &request.previous;
-    replaces_own(request) && !previous.is_embedded() && previous.psize() == psize && request.pass >= PASS_REWRITE
+    let is_own = !previous.is_embedded() && !previous.is_dedup() && previous.psize() == psize;
+    replaces_own(request) && is_own && request.pass >= PASS_REWRITE
 }
 
 /// True when the block is the one that it replaces if both have the same checksum: strong, of compressed data of a file or volume (OpenZFS:
