@@ -174,7 +174,10 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
         }
     }
     let (shared, kept) = (open.pool().shared_space(), open.pool().checkpoint().map_or(0, |known| known.bytes()));
+    let dedup = open.pool().dedup_space();
     let facts = [
+        ("dedupratio", Value::Ratio(dedup.ratio_percent())),
+        ("dedup_table_size", Value::Count(dedup.table_bytes)),
         ("checkpoint", if kept > 0 { Value::Bytes(kept) } else { Value::None }),
         ("bcloneused", Value::Count(shared.used_bytes)),
         ("bclonesaved", Value::Count(shared.saved_bytes)),

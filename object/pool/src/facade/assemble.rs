@@ -83,7 +83,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         passes: vec![
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
-            Box::new(SyncDedup { spa: spa.clone(), reader: dedup }),
+            Box::new(SyncDedup { spa: spa.clone(), reader: dedup, is_stale: false }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
             Box::new(WriteObsolete { spa: spa.clone(), removals: removals.clone() }),
             Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone(), kept }),

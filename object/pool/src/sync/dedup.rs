@@ -340,10 +340,17 @@ impl DedupReader {
         }
     }
 
-    /// Counts what was given up, and brings the tables up to date.
-    fn sync(&self, spa: &Spa, tx: &Tx) -> Result<(), PoolError> {
+    /// Sums up what the tables have, and what they take.
+    fn measure(&self) -> Result<(), PoolError> {
+        let space = self.tables.lock().space(&self.mos)?;
+        self.dedup.set_space(space);
+        Ok(())
+    }
+
+    /// Counts what was given up, and brings the tables up to date; false when there was nothing to do.
+    fn sync(&self, spa: &Spa, tx: &Tx) -> Result<bool, PoolError> {
         if !self.dedup.is_touched() {
-            return Ok(());
+            return Ok(false);
         }
         let given_up = self.dedup.take_given_up();
         self.look_up_blocks(given_up.iter().map(|(_, bp)| bp));
@@ -365,7 +372,7 @@ impl DedupReader {
         }
         tables.settle(&self.mos, tx)?;
         self.dedup.set_space(tables.space(&self.mos)?);
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -382,6 +389,8 @@ impl Answers for DedupReader {
 pub(crate) struct SyncDedup {
     pub spa: Arc<Spa>,
     pub reader: Option<Arc<DedupReader>>,
+    /// The pass before changed tables: how much they take is known now that they are written.
+    pub is_stale: bool,
 }
 
 impl SyncStep for SyncDedup {
@@ -389,7 +398,12 @@ impl SyncStep for SyncDedup {
         "tables of deduplication"
     }
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
-        self.reader.as_ref().map_or(Ok(()), |reader| reader.sync(&self.spa, at.tx))
+        let Some(reader) = &self.reader else { return Ok(()) };
+        if std::mem::take(&mut self.is_stale) {
+            reader.measure()?;
+        }
+        self.is_stale = reader.sync(&self.spa, at.tx)?;
+        Ok(())
     }
 }
 
