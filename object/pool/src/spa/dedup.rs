@@ -98,13 +98,47 @@ impl DedupSpace {
     }
 }
 
+/// A table of deduplication, as of the last sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DedupTable {
+    /// Name of its object: `DDT-sha256-zap-duplicate`.
+    pub name: String,
+    /// Number of entries.
+    pub entries: u64,
+    /// Bytes that it takes on the devices.
+    pub disk_bytes: u64,
+    /// Bytes of its blocks in memory.
+    pub memory_bytes: u64,
+    /// Sums of its entries by the highest bit of the number of references: blocks, their logical, physical and deflated bytes, and the same four counted
+    /// as often as they are referred to (OpenZFS: `ddt_histogram_t`).
+    pub histogram: Vec<[u64; 8]>,
+}
+
+impl DedupSpace {
+    /// Sums of all tables.
+    fn of(tables: &[DedupTable]) -> DedupSpace {
+        const DSIZE: usize = 3;
+        const REF_DSIZE: usize = 7;
+        let mut space = DedupSpace::default();
+        for table in tables {
+            for sums in &table.histogram {
+                space.stored_bytes = space.stored_bytes.saturating_add(sums[DSIZE]);
+                space.referenced_bytes = space.referenced_bytes.saturating_add(sums[REF_DSIZE]);
+            }
+            space.entries = space.entries.saturating_add(table.entries);
+            space.table_bytes = space.table_bytes.saturating_add(table.disk_bytes);
+        }
+        space
+    }
+}
+
 #[derive(Default)]
 struct State {
     live: BTreeMap<BlockKey, Live>,
     /// Entries to be looked at.
     asked: Vec<BlockKey>,
     given_up: Vec<(Txg, BlockPtr)>,
-    space: DedupSpace,
+    tables: Vec<DedupTable>,
 }
 
 /// Whoever reads tables for writes that ask.
@@ -152,7 +186,12 @@ impl Dedup {
 
     /// Space of the blocks that tables have.
     pub fn space(&self) -> DedupSpace {
-        self.state.lock().space
+        DedupSpace::of(&self.state.lock().tables)
+    }
+
+    /// Tables as they are.
+    pub fn tables(&self) -> Vec<DedupTable> {
+        self.state.lock().tables.clone()
     }
 
     /// Bytes that datasets count and the pool does not.
@@ -160,9 +199,10 @@ impl Dedup {
         self.saved_bytes.load(Ordering::Relaxed)
     }
 
-    pub fn set_space(&self, space: DedupSpace) {
-        self.saved_bytes.store(space.saved_bytes(), Ordering::Relaxed);
-        self.state.lock().space = space;
+    /// Says how the tables are now.
+    pub fn set_tables(&self, tables: Vec<DedupTable>) {
+        self.saved_bytes.store(DedupSpace::of(&tables).saved_bytes(), Ordering::Relaxed);
+        self.state.lock().tables = tables;
     }
 
     // ---- questions ----

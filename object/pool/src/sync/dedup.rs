@@ -9,7 +9,7 @@ use crate::PoolError;
 use crate::spa::Spa;
 use crate::spa::adapter::PoolIo;
 use crate::spa::brt::Place;
-use crate::spa::dedup::{Answers, BlockKey, Changed, Counted, Dedup, DedupSpace, InTable, key_of};
+use crate::spa::dedup::{Answers, BlockKey, Changed, Counted, Dedup, DedupTable, InTable, key_of};
 use crate::spa::features::{DIRECTORY, create_linked_zap};
 use dmu::{BlockIo, DmuError, Objset, Tx};
 use exec::Mutex;
@@ -160,18 +160,20 @@ impl Tables {
         Ok(all)
     }
 
-    /// Space of what tables have.
-    pub fn space(&self, mos: &Arc<Objset>) -> Result<DedupSpace, PoolError> {
-        let mut space = DedupSpace::default();
-        for table in self.tables.values() {
-            for sum in &table.histogram {
-                space.stored_bytes = space.stored_bytes.saturating_add(sum.dds_dsize);
-                space.referenced_bytes = space.referenced_bytes.saturating_add(sum.dds_ref_dsize);
-            }
-            space.entries += Zap::hold(mos, table.object)?.count();
-            space.table_bytes += mos.hold(table.object)?.info()?.used_bytes;
+    /// Tables for those who want to see them.
+    fn described(&self, mos: &Arc<Objset>) -> Result<Vec<DedupTable>, PoolError> {
+        let mut all = Vec::new();
+        for ((checksum, class), table) in &self.tables {
+            let info = mos.hold(table.object)?.info()?;
+            all.push(DedupTable {
+                name: ddt_object_name(Checksum(*checksum), *class).unwrap_or_default(),
+                entries: Zap::hold(mos, table.object)?.count(),
+                disk_bytes: info.used_bytes,
+                memory_bytes: info.max_block.0.saturating_add(1).saturating_mul(info.block_size as u64),
+                histogram: table.histogram.iter().map(DdtStat::words).collect(),
+            });
         }
-        Ok(space)
+        Ok(all)
     }
 
     /// Tables of an algorithm, with their classes.
@@ -297,7 +299,7 @@ impl DedupReader {
     /// Opens the tables of a pool, and has writes ask for what is in them.
     pub fn open(mos: &Arc<Objset>, io: &PoolIo) -> Result<Arc<DedupReader>, PoolError> {
         let (tables, dedup) = (Tables::load(mos)?, io.dedup().clone());
-        dedup.set_space(tables.space(mos)?);
+        dedup.set_tables(tables.described(mos)?);
         let reader = Arc::new(DedupReader { mos: mos.clone(), dedup: dedup.clone(), tables: Mutex::new(tables) });
         let answers: Weak<DedupReader> = Arc::downgrade(&reader);
         dedup.set_answers(answers);
@@ -342,8 +344,8 @@ impl DedupReader {
 
     /// Sums up what the tables have, and what they take.
     fn measure(&self) -> Result<(), PoolError> {
-        let space = self.tables.lock().space(&self.mos)?;
-        self.dedup.set_space(space);
+        let tables = self.tables.lock().described(&self.mos)?;
+        self.dedup.set_tables(tables);
         Ok(())
     }
 
@@ -371,7 +373,7 @@ impl DedupReader {
             tables.write(spa, changed, tx)?;
         }
         tables.settle(&self.mos, tx)?;
-        self.dedup.set_space(tables.space(&self.mos)?);
+        self.dedup.set_tables(tables.described(&self.mos)?);
         Ok(true)
     }
 }
