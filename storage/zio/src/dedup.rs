@@ -52,7 +52,7 @@ pub type ListedThen = Box<dyn FnOnce(Option<BlockPtr>) -> bool + Send>;
 /// Receives a verdict. Runs once, on any thread, and never waits.
 pub type VerdictThen = Box<dyn FnOnce(Verdict) + Send>;
 
-/// What becomes of a block.
+/// Verdict about a block that is being written.
 pub enum Verdict {
     /// The block is written as any other, and no table has it.
     Plain,

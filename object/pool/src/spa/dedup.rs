@@ -62,7 +62,7 @@ pub(crate) struct Changed {
     pub now: DdtTradEntry,
 }
 
-/// What became of a reference that was given up, or added.
+/// Outcome of giving up a reference, or of adding some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// An entry counts it.
@@ -236,7 +236,7 @@ impl Dedup {
         std::mem::take(&mut self.state.lock().asked)
     }
 
-    /// Those of these entries that nobody has looked at, each once: somebody is about to.
+    /// Entries, of these, that nobody has looked at, each once: somebody is about to.
     pub fn unknown_of(&self, keys: impl Iterator<Item = BlockKey>) -> Vec<BlockKey> {
         let mut state = self.state.lock();
         let mut unknown = Vec::new();

@@ -139,7 +139,7 @@ impl History {
         self.head[to][half as usize..].copy_from_slice(&moved[..half as usize]);
     }
 
-    /// What is read is what was written, and each block is referred to as often as its table says.
+    /// Reads everything back, and counts how often each block is referred to.
     fn check(&mut self, what: &str) {
         self.pool.take().expect("open").export().expect("exported");
         let pool = import(&self.devices, true).expect("readable");

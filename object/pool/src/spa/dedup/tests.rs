@@ -22,7 +22,7 @@ fn pointer(asked: &Asked, offset: u64, birth: Txg) -> BlockPtr {
     bp
 }
 
-/// What a write was told.
+/// Verdict that a write was given.
 enum Told {
     Plain,
     List(ListedThen),
