@@ -3,8 +3,7 @@
 use crate::dump::Dump;
 use crate::import::OpenError;
 use crate::label;
-use cli::number::nice_bytes;
-use pool::{Pool, Reading, SpaceReport, Unreadable};
+use pool::{DedupTable, Pool, Reading, SpaceReport, Unreadable};
 use vdev::TopKind;
 
 /// Walks every block; returns 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
@@ -108,7 +107,7 @@ pub fn checkpoint(dump: &mut Dump<'_>, pool: &Pool, reopen: Option<&dyn Fn() -> 
     }
 }
 
-/// Shows tables of deduplication; with more of the option their histograms (OpenZFS: `dump_all_ddts`).
+/// Shows tables of deduplication; with more of the option their histograms (OpenZFS: `dump_all_ddts`, `dump_ddt_object`).
 pub fn dedup(dump: &mut Dump<'_>, pool: &Pool, times: u8) {
     let tables = pool.dedup_tables();
     let mut others = 0;
@@ -126,24 +125,36 @@ pub fn dedup(dump: &mut Dump<'_>, pool: &Pool, times: u8) {
     if others > 0 {
         dump.line(format_args!("{others} objects of other deduplication tables, which this release does not read"));
     }
-    let mut all = Vec::new();
+    let mut all: Vec<cli::dedup::Sums> = Vec::new();
+    let mut shown = "";
     for table in &tables {
-        let (entries, disk, memory) = (table.entries, nice_bytes(table.disk_bytes), nice_bytes(table.memory_bytes));
-        dump.line(format_args!("{}: {entries} entries, size {disk} on disk, {memory} in core", table.name));
+        let algorithm = table.name.split("-zap-").next().unwrap_or_default();
+        if algorithm != shown {
+            dump.line(format_args!("{algorithm}: version=0 [LEGACY]; flags=0x00; rootobj=1"));
+            shown = algorithm;
+        }
         all.resize(all.len().max(table.histogram.len()), [0; 8]);
         all.iter_mut().zip(&table.histogram).for_each(|(sums, more)| *sums = cli::dedup::total(&[*sums, *more]));
-        if times > 1 {
+        if table.entries == 0 {
+            continue;
+        }
+        let DedupTable { name, entries, disk_bytes, memory_bytes, .. } = table;
+        dump.line(format_args!("{name}: dspace={disk_bytes}; mspace={memory_bytes}; entries={entries}"));
+        if times > 2 {
             dump.line(format_args!("{}", cli::dedup::histogram(&table.histogram, false)));
         }
     }
-    if tables.is_empty() && others == 0 {
-        dump.line(format_args!("All DDTs are empty"));
-    } else if times > 1 && !tables.is_empty() {
-        dump.line(format_args!("DDT histogram (aggregated over all DDTs):\n{}", cli::dedup::histogram(&all, true)));
+    let total = cli::dedup::total(&all);
+    if total[0] == 0 {
+        if others == 0 {
+            dump.line(format_args!("All DDTs are empty"));
+        }
+        return;
     }
-    if !tables.is_empty() {
-        dump.line(format_args!("{}", ratios(&cli::dedup::total(&all))));
+    if times > 1 {
+        dump.line(format_args!("\nDDT histogram (aggregated over all DDTs):\n{}", cli::dedup::histogram(&all, true)));
     }
+    dump.line(format_args!("\n{}", ratios(&total)));
 }
 
 /// Line of the ratios of all tables (OpenZFS: `dump_dedup_ratio`).

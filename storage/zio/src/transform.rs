@@ -1,5 +1,6 @@
 //! From logical to physical bytes: holes, compression, embedding, rounding (OpenZFS: `zio_write_compress`).
 
+use crate::dedup::Dedup;
 use crate::view::PoolView;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
@@ -41,7 +42,8 @@ pub(crate) fn may_repeat(request: &WriteRequest, (psize, compression): (usize, C
     let previous = &request.previous;
     let is_data = request.level == 0 && !request.object_type.is_metadata() && request.seal.is_none() && !request.can_fail;
     let is_sure = request.compression != Compression::OFF && STRONG.contains(&request.checksum);
-    if !is_data || !is_sure || previous.is_hole() || previous.is_embedded() || replaces_own(request) {
+    // One that is to be listed has to have an address of its own.
+    if !is_data || !is_sure || request.dedup != Dedup::Off || previous.is_hole() || previous.is_embedded() || replaces_own(request) {
         return false;
     }
     let is_plain = !previous.is_gang() && !previous.uses_crypt() && !previous.is_dedup() && previous.is_little_endian();

@@ -36,21 +36,8 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base {
-        spa,
-        maps,
-        config_object,
-        deferred,
-        logged,
-        space_log,
-        shared,
-        dedup,
-        kept,
-        new_salt,
-        logs,
-        damaged_labels,
-        damaged_uberblocks,
-    } = base;
+    let (damaged_labels, damaged_uberblocks, dedup) = (base.damaged_labels, base.damaged_uberblocks, base.dedup.clone());
+    let Base { spa, maps, config_object, deferred, logged, space_log, shared, kept, new_salt, logs, .. } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;

@@ -265,25 +265,32 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes the histograms of tables that changed; a table without entries goes (OpenZFS: `ddt_sync_update_stats`).
+    /// Writes the histograms of tables that changed. Those of an algorithm go once none of them has an entry (OpenZFS: `ddt_sync_update_stats`).
     fn settle(&mut self, mos: &Arc<Objset>, tx: &Tx) -> Result<(), PoolError> {
         let Some(statistics) = self.statistics else { return Ok(()) };
         let statistics = Zap::hold(mos, statistics)?;
-        let mut empty = Vec::new();
-        for (&at, table) in self.tables.iter_mut().filter(|(_, table)| table.is_changed) {
+        let mut changed = BTreeMap::<u8, u64>::new();
+        for (at, table) in self.tables.iter_mut().filter(|(_, table)| table.is_changed) {
             let name = ddt_object_name(Checksum(at.0), at.1).ok_or(PoolError::Corrupt(DAMAGED))?;
-            if Zap::hold(mos, table.object)?.count() == 0 {
-                Zap::hold(mos, DIRECTORY)?.remove(&name, tx)?;
-                statistics.remove(&name, tx)?;
-                zap::destroy(mos, table.object, tx)?;
-                empty.push(at);
-                continue;
-            }
             let words = table.histogram.iter().flat_map(DdtStat::words).collect();
             statistics.update(&name, &Value::U64(words), tx)?;
             table.is_changed = false;
+            changed.insert(at.0, 0);
         }
-        empty.iter().for_each(|at| drop(self.tables.remove(at)));
+        for (at, table) in &self.tables {
+            if let Some(entries) = changed.get_mut(&at.0) {
+                *entries += Zap::hold(mos, table.object)?.count();
+            }
+        }
+        for checksum in changed.into_iter().filter_map(|(checksum, entries)| (entries == 0).then_some(checksum)) {
+            for class in CLASSES {
+                let Some(table) = self.tables.remove(&(checksum, class)) else { continue };
+                let name = ddt_object_name(Checksum(checksum), class).ok_or(PoolError::Corrupt(DAMAGED))?;
+                Zap::hold(mos, DIRECTORY)?.remove(&name, tx)?;
+                statistics.remove(&name, tx)?;
+                zap::destroy(mos, table.object, tx)?;
+            }
+        }
         Ok(())
     }
 }
