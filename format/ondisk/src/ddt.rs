@@ -257,3 +257,6 @@ impl DdtLogRecord {
         (self.dlr_info >> 56) as u8
     }
 }
+
+#[cfg(test)]
+mod tests;
