@@ -2,7 +2,7 @@
 //!
 //! OpenZFS: `dmu_write_policy` (`dmu.c`), `zio_checksum_select`, `zio_compress_select`.
 
-use crate::Keep;
+use crate::{Dedup, Keep};
 use ondisk::names::spa_version;
 use ondisk::{Checksum, Compression, OBJSET_BYTES, OBJSET_BYTES_V1, ObjectType};
 
@@ -74,6 +74,8 @@ pub struct ObjsetProps {
     pub copies_max: u8,
     /// Stored bytes up to which blocks of files lie where metadata does, 0 for none: the `special_small_blocks` property.
     pub small_bytes: usize,
+    /// Extent to which equal blocks of data are stored once, and the checksum of data then; `OFF` where they are not: the `dedup` property.
+    pub dedup: (Dedup, Checksum),
     /// Extra copies of metadata.
     pub redundant_metadata: RedundantMetadata,
     /// Block size of new files in bytes.
@@ -108,6 +110,7 @@ impl Default for ObjsetProps {
             copies: 1,
             copies_max: 3,
             small_bytes: 0,
+            dedup: (Dedup::Off, Checksum::OFF),
             redundant_metadata: RedundantMetadata::All,
             record_size: 128 << 10,
             dnode_size: 0,
@@ -167,6 +170,8 @@ pub(crate) struct WritePolicy {
     pub zstd_level: u8,
     pub copies: u8,
     pub small_bytes: usize,
+    /// Extent to which an equal block may take its place when the block is written by a sync.
+    pub dedup: Dedup,
 }
 
 /// Algorithms strong enough for metadata (OpenZFS: `ZCHECKSUM_FLAG_METADATA`, `zio_checksum_table`).
@@ -189,17 +194,19 @@ fn select_checksum(own: Checksum, inherited: Checksum) -> Checksum {
     if chosen == Checksum::ON { Checksum::FLETCHER_4 } else { chosen }
 }
 
-/// The policy of OpenZFS's `dmu_write_policy` without dedup and encryption.
+/// The policy of OpenZFS's `dmu_write_policy` without encryption: blocks that are protected are not looked up, which the store sees to.
 pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy {
     let is_metadata = block.level > 0 || block.object_type.is_metadata() || block.spill;
     let mut copies = props.copies;
     if !is_metadata {
+        let (dedup, strong) = props.dedup;
         return WritePolicy {
-            checksum: select_checksum(block.checksum, props.checksum),
+            checksum: if dedup == Dedup::Off { select_checksum(block.checksum, props.checksum) } else { strong },
             compression: select_compression(block.compression, props.compression, props.metadata_compression),
             zstd_level: props.zstd_level,
             copies: copies.clamp(1, props.copies_max),
             small_bytes: props.small_bytes,
+            dedup,
         };
     }
     let inherited = select_checksum(Checksum::INHERIT, props.checksum);
@@ -216,5 +223,6 @@ pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy
         zstd_level: 0,
         copies: copies.clamp(1, props.copies_max),
         small_bytes: 0,
+        dedup: Dedup::Off,
     }
 }

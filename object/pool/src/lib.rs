@@ -56,6 +56,7 @@ pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, Sc
 pub use spa::brt::SharedSpace;
 pub use spa::checkpoint::CheckpointStatus;
 pub use spa::config::{Host, PoolState, VERSION as VERSION_WITH_FEATURES, is_version};
+pub use spa::dedup::{DedupSpace, DedupTable};
 pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
 pub use spa::history::shown_call;
 pub use spa::multihost::{BeatRecord, MultihostTunables};

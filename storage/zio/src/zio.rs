@@ -1,6 +1,7 @@
 //! The pipeline as its users have it: reading, writing and freeing blocks, and what they are read and written with.
 
 use crate::core::Core;
+use crate::dedup::DedupTables;
 use crate::feed::ResilverFeed;
 use crate::host::HostLeaves;
 use crate::rebuild::{self, RebuildRequest, RebuildThen};
@@ -44,6 +45,11 @@ impl Zio {
     /// Has degraded reads feed a resilver, for good; false when they feed one already.
     pub fn set_feed(&self, feed: Arc<dyn ResilverFeed>) -> bool {
         self.core.feed.set(feed).is_ok()
+    }
+
+    /// Has writes that want it look up whether their block is stored already, for good; false when they do so already.
+    pub fn set_dedup(&self, tables: Arc<dyn DedupTables>) -> bool {
+        self.core.dedup.set(tables).is_ok()
     }
 
     /// The view that new I/Os use.

@@ -217,6 +217,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "death: of the keeper", needs: ROOT, run: death::keeper_is_killed },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
     Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
+    Scenario { name: "files: equal blocks that are stored once", needs: MOUNTS, run: files::stored_once },
     Scenario { name: "files: checksums with a salt", needs: MOUNTS, run: checksums::salted },
     Scenario { name: "files: long names", needs: MOUNTS, run: checksums::long_names },
     Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },

@@ -74,7 +74,7 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
         "zia_provider" if occasion != Occasion::Later => {
             wrong(format!("property '{name}' can be set once the pool is there ('zpool set')"))
         }
-        "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: there is no deduplication")),
+        "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: tables of deduplication are not limited")),
         "multihost" if value == "on" && host().id == 0 => wrong(NO_HOSTID.to_string()),
         "ashift" => ashift_of(value).err(),
         "comment" => of_comment(value),

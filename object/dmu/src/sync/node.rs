@@ -198,6 +198,7 @@ impl NodeSync {
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             small_bytes: policy.small_bytes,
+            dedup: policy.dedup,
             previous: old,
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
             seal: None,

@@ -100,11 +100,10 @@ impl Settings {
         let Parsed::Number(number) = *value else { return Ok(()) };
         self.tree.meta.check_version(version_of(name, number))?;
         let feature = match (name, number) {
-            ("checksum", 11) => crate::features::SHA512,
-            ("checksum", 12) => crate::features::SKEIN,
-            ("checksum", 13) => crate::features::EDONR,
-            ("checksum", 14) => crate::features::BLAKE3,
-            ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
+            ("checksum" | "dedup", number) if number & 0xFF == 11 => crate::features::SHA512,
+            ("checksum" | "dedup", number) if number & 0xFF == 12 => crate::features::SKEIN,
+            ("checksum" | "dedup", number) if number & 0xFF == 13 => crate::features::EDONR,
+            ("checksum" | "dedup", number) if number & 0xFF == 14 => crate::features::BLAKE3,
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
             ("compression", 15) => crate::features::LZ4_COMPRESS,
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,

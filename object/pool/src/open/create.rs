@@ -17,6 +17,7 @@ use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::version::{check_parity, count_parity};
 use crate::sync::brt::SharedBlocks;
+use crate::sync::dedup::DedupReader;
 use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::FEATURE as LOG_SPACEMAP;
 use crate::sync::space_log::SpaceLog;
@@ -133,6 +134,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
     let space_log = runtime.log_space_maps.then(|| SpaceLog::new(&objset));
     let kept = KeptMaps::new(&objset);
+    let dedup = Some(DedupReader::open(&objset, &io)?);
     Ok(Base {
         spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,
@@ -141,6 +143,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         logged: None,
         space_log,
         shared: SharedBlocks::default(),
+        dedup,
         kept,
         new_salt: None,
         logs: IntentLogs::default(),
@@ -270,6 +273,7 @@ fn create_services(
         history: Arc::new(history),
         allocator: allocator.clone(),
         brt: io.brt().clone(),
+        dedup: io.dedup().clone(),
         checkpoint: Checkpoint::default(),
         writeable: true,
         events: runtime.events.clone(),

@@ -25,6 +25,7 @@ use crate::spa::state::Config;
 use crate::spa::version::count_parity;
 use crate::spa::{Spa, props};
 use crate::sync::brt::SharedBlocks;
+use crate::sync::dedup::{self, DedupReader};
 use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap;
 use crate::sync::space_log::SpaceLog;
@@ -168,11 +169,22 @@ pub(crate) fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
     if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features, read_only: false }) }
 }
 
-/// Refuses to write a pool with dedup tables: blocks would be freed that other files share. Old ones have no feature flag.
+/// Opens the tables of deduplication. Of a pool that is only read they serve to show what is saved, and may be damaged.
+fn open_dedup(mos: &Arc<Objset>, io: &PoolIo, read_only: bool) -> Result<Option<Arc<DedupReader>>, PoolError> {
+    match DedupReader::open(mos, io) {
+        Err(error) if read_only => {
+            tracing::warn!("tables of deduplication cannot be read: {error}");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
+/// Refuses to write a pool with dedup tables that are not written: blocks would be freed that other files share. Old ones have no feature flag.
 pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
     let mut tables = Vec::new();
     Zap::hold(mos, DIRECTORY)?.for_each(|entry| {
-        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" {
+        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" && !dedup::is_written(&entry.name) {
             tables.push(String::from_utf8_lossy(&entry.name).into_owned());
         }
         Ok(())
@@ -359,6 +371,7 @@ impl Start {
             features: features.clone(),
             allocator: zio.view().allocator,
             brt: self.io.brt().clone(),
+            dedup: self.io.dedup().clone(),
             checkpoint: Checkpoint::default(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
@@ -407,6 +420,8 @@ impl Start {
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         note("Loading BRT");
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        note("Loading dedup tables");
+        let dedup = open_dedup(&objset, &self.io, options.read_only)?;
         note("Loading checkpoint txg");
         let kept = load_checkpoint(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);
@@ -453,6 +468,7 @@ impl Start {
             logged,
             space_log,
             shared,
+            dedup,
             kept,
             new_salt,
             logs,

@@ -8,6 +8,7 @@ pub(crate) mod bootfs;
 pub(crate) mod brt;
 pub(crate) mod checkpoint;
 pub(crate) mod config;
+pub(crate) mod dedup;
 pub(crate) mod feature_table;
 pub(crate) mod features;
 pub(crate) mod history;

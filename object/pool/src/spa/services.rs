@@ -4,6 +4,7 @@ use super::bootfs;
 use super::brt::Brt;
 use super::checkpoint::Checkpoint;
 use super::config::VERSION;
+use super::dedup::Dedup;
 use super::features::{Features, HEAD_ERRLOG};
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
@@ -36,6 +37,8 @@ pub(crate) struct Services {
     pub allocator: Arc<Allocator>,
     /// References of shared blocks.
     pub brt: Arc<Brt>,
+    /// Blocks that tables of deduplication have.
+    pub dedup: Arc<Dedup>,
     /// The checkpoint, if there is one.
     pub checkpoint: Checkpoint,
     pub writeable: bool,
@@ -178,7 +181,8 @@ impl PoolServices for Services {
     fn space(&self) -> PoolSpace {
         let class = self.allocator.class_space();
         // Datasets count a shared block as often as they refer to it, and what lies on vdevs for some blocks only (OpenZFS: `spa_update_dspace`).
-        let elsewhere = class.deflated_elsewhere.saturating_add(self.brt.space().saved_bytes);
+        let saved_bytes = self.brt.space().saved_bytes.saturating_add(self.dedup.saved_bytes());
+        let elsewhere = class.deflated_elsewhere.saturating_add(saved_bytes);
         // What a checkpoint keeps is nobody's, and no room (OpenZFS: `dsl_pool_adjustedsize`).
         let usable_bytes = class.deflated_capacity.saturating_add(elsewhere).saturating_sub(self.checkpoint_bytes());
         PoolSpace { usable_bytes, slop_bytes: slop(&class), deferred_bytes: class.deferred }

@@ -6,6 +6,7 @@ mod checkpoints;
 mod classes;
 mod common;
 mod compat;
+mod dedup;
 mod direct;
 mod gangs;
 mod hostile;

@@ -44,6 +44,10 @@ const CLONES: Program =
 /// An old pool gets newer versions, with snapshots and a clone from before.
 const UPGRADES: Program = Program { operations: 11, run: run_upgrades, names: names_of_upgrades, log_space_maps: false, version: 1 };
 
+/// Equal blocks written, overwritten, kept by a snapshot and given up.
+const DEDUP: Program =
+    Program { operations: 7, run: run_dedup, names: names_of_dedup, log_space_maps: false, version: VERSION_WITH_FEATURES };
+
 fn exec() -> Exec {
     Arc::new(Inline::new(11))
 }
@@ -151,6 +155,26 @@ fn run_upgrades(pool: &Pool, number: u64) {
     }
 }
 
+fn names_of_dedup(done: u64) -> Vec<String> {
+    let lives = [("base", 1..u64::MAX), ("same", 3..7)];
+    lives.into_iter().filter(|(_, life)| life.contains(&done)).map(|(name, _)| name.to_string()).collect()
+}
+
+fn run_dedup(pool: &Pool, number: u64) {
+    let dsl = pool.dsl();
+    let deduplicated = || CreateDataset { properties: vec![("dedup".to_string(), "on".to_string())], ..dataset() };
+    match number {
+        1 => dsl.create_dataset("tank/base", deduplicated()).expect("created"),
+        2 => write(pool, "tank/base", 120),
+        3 => dsl.create_dataset("tank/same", deduplicated()).expect("created"),
+        // The names are equally long, and so the bytes are the same.
+        4 => write(pool, "tank/same", 120),
+        5 => dsl.snapshot(&["tank/base@s".to_string()], Vec::new()).expect("taken"),
+        6 => write(pool, "tank/base", 40),
+        _ => dsl.destroy_dataset("tank/same").expect("destroyed"),
+    }
+}
+
 /// Runs the program; gives what happened on the devices.
 fn record(program: Program, kind: TopKind, count: usize) -> (Recording, u64) {
     let exec = exec();
@@ -211,6 +235,12 @@ fn clones_and_their_livelists_survive_power_cuts() {
 #[test]
 fn upgrades_survive_power_cuts() {
     cut(UPGRADES, TopKind::Leaf, 1, 29);
+}
+
+/// If this fails, an outage leaves tables of deduplication that count otherwise than files refer: a file is lost with another, or its space stays taken.
+#[test]
+fn tables_of_deduplication_survive_power_cuts() {
+    cut(DEDUP, TopKind::Leaf, 1, 43);
 }
 
 /// If this fails, an outage leaves log space maps that say of space in use that it is free: what is written next goes over files.
