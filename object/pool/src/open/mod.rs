@@ -420,7 +420,6 @@ impl Start {
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         note("Loading BRT");
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
-        note("Loading dedup tables");
         let dedup = open_dedup(&objset, &self.io, options.read_only)?;
         note("Loading checkpoint txg");
         let kept = load_checkpoint(&objset, &self.tree, &services)?;
