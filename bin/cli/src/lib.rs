@@ -7,6 +7,7 @@ mod client;
 mod closed;
 pub mod color;
 pub mod dead;
+pub mod dedup;
 pub mod direct;
 mod fetch;
 pub mod json;

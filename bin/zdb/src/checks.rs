@@ -3,7 +3,7 @@
 use crate::dump::Dump;
 use crate::import::OpenError;
 use crate::label;
-use pool::{Pool, Reading, SpaceReport, Unreadable};
+use pool::{DedupTable, Pool, Reading, SpaceReport, Unreadable};
 use vdev::TopKind;
 
 /// Walks every block; returns 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
@@ -107,21 +107,70 @@ pub fn checkpoint(dump: &mut Dump<'_>, pool: &Pool, reopen: Option<&dyn Fn() -> 
     }
 }
 
-/// Shows deduplication tables: pools that have some are not opened for more than reading (OpenZFS: `dump_all_ddts`).
-pub fn dedup(dump: &mut Dump<'_>, pool: &Pool) {
-    let mut tables = 0;
+/// Shows tables of deduplication; with more of the option their histograms (OpenZFS: `dump_all_ddts`, `dump_ddt_object`).
+pub fn dedup(dump: &mut Dump<'_>, pool: &Pool, times: u8) {
+    let tables = pool.dedup_tables();
+    let mut others = 0;
     let directory = zap::Zap::hold(pool.mos(), ondisk::ObjectId(1));
     let counted = directory.and_then(|zap| {
         zap.for_each(|entry| {
-            tables += u32::from(entry.name.starts_with(b"DDT-"));
+            let is_known = entry.name == b"DDT-statistics" || tables.iter().any(|table| table.name.as_bytes() == entry.name);
+            others += u32::from(entry.name.starts_with(b"DDT-") && !is_known);
             Ok(())
         })
     });
-    match counted {
-        Ok(()) if tables == 0 => dump.line(format_args!("All DDTs are empty")),
-        Ok(()) => dump.line(format_args!("{tables} deduplication tables, which this release does not read")),
-        Err(error) => dump.damage(format_args!("the object directory: {error}")),
+    if let Err(error) = counted {
+        dump.damage(format_args!("the object directory: {error}"));
     }
+    if others > 0 {
+        dump.line(format_args!("{others} objects of other deduplication tables, which this release does not read"));
+    }
+    let mut all: Vec<cli::dedup::Sums> = Vec::new();
+    let mut shown = "";
+    for table in &tables {
+        let algorithm = table.name.split("-zap-").next().unwrap_or_default();
+        if algorithm != shown {
+            dump.line(format_args!("{algorithm}: version=0 [LEGACY]; flags=0x00; rootobj=1"));
+            shown = algorithm;
+        }
+        all.resize(all.len().max(table.histogram.len()), [0; 8]);
+        all.iter_mut().zip(&table.histogram).for_each(|(sums, more)| *sums = cli::dedup::total(&[*sums, *more]));
+        if table.entries == 0 {
+            continue;
+        }
+        let DedupTable { name, entries, disk_bytes, memory_bytes, .. } = table;
+        dump.line(format_args!("{name}: dspace={disk_bytes}; mspace={memory_bytes}; entries={entries}"));
+        if times > 2 {
+            dump.line(format_args!("{}", cli::dedup::histogram(&table.histogram, false)));
+        }
+    }
+    let total = cli::dedup::total(&all);
+    if total[0] == 0 {
+        if others == 0 {
+            dump.line(format_args!("All DDTs are empty"));
+        }
+        return;
+    }
+    if times > 1 {
+        dump.line(format_args!("\nDDT histogram (aggregated over all DDTs):\n{}", cli::dedup::histogram(&all, true)));
+    }
+    dump.line(format_args!("\n{}", ratios(&total)));
+}
+
+/// Line of the ratios of all tables (OpenZFS: `dump_dedup_ratio`).
+fn ratios([_, _, _, dsize, _, ref_lsize, ref_psize, ref_dsize]: &cli::dedup::Sums) -> String {
+    let hundredths = |part: u64, whole: u64| (u128::from(part) * 100).checked_div(u128::from(whole)).unwrap_or(100);
+    let shown = |hundredths: u128| format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    let (dedup, compress, copies) =
+        (hundredths(*ref_dsize, *dsize), hundredths(*ref_lsize, *ref_psize), hundredths(*ref_dsize, *ref_psize));
+    let product = (dedup * compress).checked_div(copies).unwrap_or(100);
+    format!(
+        "dedup = {}, compress = {}, copies = {}, dedup * compress / copies = {}\n",
+        shown(dedup),
+        shown(compress),
+        shown(copies),
+        shown(product)
+    )
 }
 
 /// Shows the history of the pool (OpenZFS: `dump_history`).

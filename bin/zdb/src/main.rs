@@ -395,7 +395,7 @@ fn dump_subject(arguments: &Arguments, pool: &Pool, dataset: &DatasetHandle, ran
 fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
     let more = &arguments.more;
     if more.dedup > 0 {
-        checks::dedup(dump, pool);
+        checks::dedup(dump, pool, more.dedup);
     }
     if more.metaslabs > 0 || more.groups > 0 {
         checks::metaslabs(dump, pool, more.metaslabs > 1);

@@ -144,7 +144,7 @@ pub enum Verb {
         /// One device.
         device: Option<String>,
     },
-    /// Read ahead what deduplication needs: nothing, in pools that can be written here.
+    /// Read ahead what deduplication needs. In this version tables are read when blocks are written: nothing is read ahead.
     Prefetch {
         /// Type: ddt.
         #[arg(short = 't', value_name = "type")]
@@ -556,7 +556,7 @@ pub struct Status {
     /// Direct I/Os whose buffers were changed meanwhile.
     #[arg(short = 'd')]
     pub direct: bool,
-    /// Deduplication tables: there are none in pools that can be written here.
+    /// Tables of deduplication, with a histogram of references.
     #[arg(short = 'D')]
     pub dedup: bool,
     /// Initializing.

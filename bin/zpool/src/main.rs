@@ -102,7 +102,7 @@ fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
 }
 
-/// Checks what is asked: no pool that can be written has deduplication tables, and nobody reads those of others (OpenZFS: `zpool_do_prefetch`).
+/// Checks what is asked: tables of deduplication are read as blocks are written, several entries at once (OpenZFS: `zpool_do_prefetch` reads them all).
 fn prefetch(client: &Client, kind: Option<&str>, pool: String) -> Result<u8, Stop> {
     match kind {
         None => return Err(Stop::usage("missing prefetch type")),

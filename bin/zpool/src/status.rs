@@ -143,7 +143,7 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
     if arguments.dedup {
-        text.push_str(dedup_line(report));
+        text.push_str(&dedup_lines(report));
     }
     text
 }
@@ -209,11 +209,16 @@ fn spare_lines(spares: &[(String, VdevReport)], width: usize) -> String {
     format!("\tspares\n{}", spares.iter().map(line).collect::<String>())
 }
 
-/// Line on the deduplication tables of a pool.
-fn dedup_line(report: &PoolReport) -> &'static str {
-    // A pool that has tables can be read only.
-    let is_written = cli::find(&report.properties, "readonly").is_none_or(|property| cli::show(&property.value, true) != "on");
-    if is_written { "\n dedup: no DDT entries\n" } else { "\n dedup: tables of read-only pools are not looked at in this version\n" }
+/// Lines on the tables of deduplication of a pool (OpenZFS: `print_dedup_stats`).
+fn dedup_lines(report: &PoolReport) -> String {
+    let Some(dedup) = &report.dedup else {
+        // A pool that has tables of other kinds can be read only.
+        let is_written = cli::find(&report.properties, "readonly").is_none_or(|property| cli::show(&property.value, true) != "on");
+        return format!("\n dedup: no DDT entries{}\n", if is_written { "" } else { " that this version reads" });
+    };
+    let (disk, memory) = (nice_bytes(dedup.disk_bytes), nice_bytes(dedup.memory_bytes));
+    let first = format!("\n dedup: DDT entries {}, size {disk} on disk, {memory} in core\n", dedup.entries);
+    first + &cli::dedup::histogram(&dedup.histogram, true)
 }
 
 fn error_lines(report: &PoolReport, verbose: bool) -> String {

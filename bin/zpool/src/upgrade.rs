@@ -1,9 +1,9 @@
-//! `zpool upgrade`: which pools lack features, and enabling these.
+//! `zpool upgrade`: which pools are of old versions or lack features, and what is done about it.
 
 use crate::list;
 use clap::Args;
 use cli::{Client, Stop};
-use control_api::{Failure, FeatureReport, PoolUpgrade, PoolUpgradeReport, Request, Response};
+use control_api::{Failure, FeatureReport, PoolSet, PoolUpgrade, PoolUpgradeReport, Request, Response};
 
 /// Version of pools with feature flags.
 const WITH_FEATURES: u64 = 5000;
@@ -217,15 +217,30 @@ fn one(client: &Client, pool: &str, wanted: u64, is_all: bool) -> Result<bool, F
         }
         return Ok(false);
     }
+    if wanted < WITH_FEATURES {
+        let (property, value) = ("version".to_string(), wanted.to_string());
+        let request = PoolSet { pool: pool.to_string(), property, value, vdev: None };
+        match client.call(&Request::PoolSet(request))? {
+            Response::Done { .. } => cli::outln!("Successfully upgraded '{pool}' from version {version} to version {wanted}.\n"),
+            other => return Err(cli::unexpected("cannot upgrade", other)),
+        }
+        return Ok(true);
+    }
     // Who may not change pools is refused only where there is something to change, as in OpenZFS.
     let has_all = version == WITH_FEATURES && lacking.is_empty();
     let enabled = if has_all { Vec::new() } else { ask(client, pool, false)?.features };
+    let is_newer = version < WITH_FEATURES;
+    if is_newer {
+        cli::outln!("Successfully upgraded '{pool}' from version {version} to feature flags.");
+    }
     if !enabled.is_empty() {
         cli::outln!("Enabled the following features on '{pool}':\n{}", indented(&enabled, 2));
+    } else if is_newer {
+        cli::outln!();
     } else if !is_all {
         cli::outln!("Pool '{pool}' already has all supported and requested features enabled.");
     }
-    Ok(!enabled.is_empty())
+    Ok(is_newer || !enabled.is_empty())
 }
 
 #[cfg(test)]

@@ -244,6 +244,10 @@ impl BlockPtr {
     pub fn is_dedup(&self) -> bool {
         self.bits(62, 1) != 0
     }
+    /// Says whether the block takes part in dedup.
+    pub fn set_dedup(&mut self, takes_part: bool) {
+        self.set_bits(62, 1, u64::from(takes_part));
+    }
     /// True when the block's contents are little-endian.
     pub fn is_little_endian(&self) -> bool {
         self.bits(63, 1) != 0

@@ -265,6 +265,9 @@ pub struct PoolReport {
     /// Cache devices of the pool.
     #[serde(default)]
     pub caches: Vec<VdevReport>,
+    /// Tables of deduplication, taken together; None where there are none.
+    #[serde(default)]
+    pub dedup: Option<DedupReport>,
     /// Number of damaged blocks or files known.
     pub error_count: u64,
     /// Names of damaged files, when asked for.
@@ -277,6 +280,21 @@ pub struct PoolReport {
     /// Reason why the stored properties are missing: their object cannot be read.
     #[serde(default)]
     pub properties_unavailable: Option<String>,
+}
+
+/// Tables of deduplication of a pool, taken together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DedupReport {
+    /// Number of entries.
+    pub entries: u64,
+    /// Bytes that the tables take on the devices.
+    pub disk_bytes: u64,
+    /// Bytes of the tables' blocks in memory.
+    pub memory_bytes: u64,
+    /// Sums of the entries by the highest bit of the number of references: blocks, their logical, physical and deflated bytes, and the same four counted as
+    /// often as they are referred to.
+    pub histogram: Vec<[u64; 8]>,
 }
 
 /// Device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.

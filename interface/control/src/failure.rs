@@ -40,7 +40,7 @@ fn kind(error: &DslError) -> ErrorKind {
         | DslError::OtherRoot
         | DslError::WrongKey
         | DslError::OtherKeys => ErrorKind::Permission,
-        DslError::Unsupported | DslError::NeedsFeature(_) | DslError::Encrypted => ErrorKind::Unsupported,
+        DslError::Unsupported | DslError::OldVersion(_) | DslError::NeedsFeature(_) | DslError::Encrypted => ErrorKind::Unsupported,
         DslError::Corrupt { .. } => ErrorKind::Damaged,
         DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,
         _ => ErrorKind::Invalid,
@@ -63,7 +63,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::AshiftMismatch | PoolError::NotRemoving => ErrorKind::Invalid,
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
-        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,
+        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
         PoolError::Active { .. } | PoolError::ActiveElsewhere | PoolError::NoHostid => ErrorKind::Busy,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
         PoolError::ReadOnly => ErrorKind::Permission,

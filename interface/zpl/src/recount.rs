@@ -104,7 +104,8 @@ struct Work {
 impl Work {
     fn look(&self) {
         let lacks = self.wanted.load(Ordering::Acquire) & !self.objset.flags() != 0;
-        self.is_behind.store(lacks && !self.room.is_read_only(), Ordering::Release);
+        let can_count = self.objset.props().has_accounts() && !self.room.is_read_only();
+        self.is_behind.store(lacks && can_count, Ordering::Release);
     }
 
     /// Counts, and notes how it ended: what failed is not tried again before somebody asks for more.

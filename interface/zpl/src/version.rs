@@ -6,8 +6,19 @@
 use crate::store::{MASTER_NODE, VERSION, VERSION_SA};
 use dmu::{Objset, Tx};
 use ondisk::ObjectType;
+use ondisk::names::spa_version::{FUID, SA, USERSPACE};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
+
+/// The newest version of file systems in a pool of a version (OpenZFS: `zfs_zpl_version_map`).
+pub fn newest_in(pool: u64) -> u64 {
+    match pool {
+        0..FUID => 2,
+        FUID..USERSPACE => 3,
+        USERSPACE..SA => 4,
+        _ => VERSION,
+    }
+}
 
 /// Raises the version of a file system in an open transaction; false where that is no higher version, or none that is known. One that is mounted
 /// goes on as before until [`crate::Zfs::renew`].

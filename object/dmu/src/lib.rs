@@ -28,7 +28,8 @@ mod props;
 pub use error::{BlockError, Cause, DamagedRecord, DmuError, LostBlock, RecordError, SyncError, Which, with_causes};
 pub use memory::{MemoryUse, memory_use};
 pub use ports::{
-    BlockIo, BlockLedger, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, TxgSync, WriteDone,
+    BlockIo, BlockLedger, BlockWrite, CloneIo, Dedup, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, LookupIo, Poke,
+    StoredDone, TxgSync, WriteDone,
 };
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 

@@ -8,6 +8,7 @@ use crypt::{Iv, Salt, Seal};
 use exec::{Exec, completion};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectType, ObjsetId, Txg};
+use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -48,6 +49,18 @@ pub enum Keep {
     Kept,
 }
 
+/// Extent to which an equal block that is stored may take the place of one that is written: the property `dedup`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dedup {
+    /// Not at all.
+    #[default]
+    Off,
+    /// A block with the same checksum, sizes and compression is the same.
+    On,
+    /// Likewise, once the bytes were compared.
+    Verify,
+}
+
 /// One block to write.
 #[derive(Clone, Debug)]
 pub struct BlockWrite {
@@ -73,6 +86,9 @@ pub struct BlockWrite {
     pub copies: u8,
     /// Stored bytes up to which a block of a file lies where metadata does, 0 for none.
     pub small_bytes: usize,
+    /// Extent to which an equal block may take its place; the store then returns that one's address and physical birth. Such a write ends once
+    /// [`LookupIo::answer`] was called, by whoever syncs the txg.
+    pub dedup: Dedup,
     /// The pointer that the new one replaces (may be a hole). When it was born in this very txg the store may rewrite
     /// the block in place and return a pointer with the same first DVA; of a block that is the same as before it may return this pointer: the caller
     /// then frees and accounts nothing.
@@ -112,6 +128,11 @@ pub struct LogRoom {
 pub trait LogIo: Send + Sync {
     /// Room for a block of so many bytes of the log of an object set; the caller holds `txg`.
     fn allocate(&self, txg: Txg, bytes: usize, log: LogOwner) -> Result<LogRoom, BlockError>;
+    /// True when blocks of logs begin with the link to the next one, of which only what counts is written; in pools from before version 23 they end with
+    /// it.
+    fn is_slim(&self) -> bool {
+        true
+    }
     /// Makes of a block what the devices get, but for its checksum, where it is: encrypts it where its pointer has the marks for that. Once for each
     /// block, before it is written. Unless implemented, it stays as it is.
     ///
@@ -142,6 +163,19 @@ pub trait CloneIo: Send + Sync {
     fn add(&self, txg: Txg, bp: &BlockPtr);
     /// Takes one [`CloneIo::add`] of the same txg back, which the caller holds still.
     fn take_back(&self, txg: Txg, bp: &BlockPtr);
+}
+
+/// Told that a question came.
+pub type Poke = Arc<dyn Fn() + Send + Sync>;
+
+/// Questions of writes that take a look at tables, for which somebody may have to wait: whoever waits for the writes of a sync answers them.
+pub trait LookupIo: Send + Sync {
+    /// Calls `poke` with every question from now on, on any thread; with None nobody is told.
+    fn attend(&self, poke: Option<Poke>);
+    /// True when a question waits.
+    fn is_asked(&self) -> bool;
+    /// Answers the questions that came. Waits; what cannot be read is answered, too.
+    fn answer(&self);
 }
 
 /// The store of blocks: cache, pipeline and allocator behind one door.
@@ -249,6 +283,10 @@ pub trait BlockIo: Send + Sync {
     }
     /// References of shared blocks; None where each block has one pointer.
     fn clones(&self) -> Option<&dyn CloneIo> {
+        None
+    }
+    /// Questions of writes with [`BlockWrite::dedup`]; None where nobody asks any.
+    fn lookups(&self) -> Option<&dyn LookupIo> {
         None
     }
     /// Takes the space of a block in `txg` that was written before a crash and that no space map knows. Waits. Whoever has no space maps

@@ -2,8 +2,9 @@
 //!
 //! OpenZFS: `dmu_write_policy` (`dmu.c`), `zio_checksum_select`, `zio_compress_select`.
 
-use crate::Keep;
-use ondisk::{Checksum, Compression, ObjectType};
+use crate::{Dedup, Keep};
+use ondisk::names::spa_version;
+use ondisk::{Checksum, Compression, OBJSET_BYTES, OBJSET_BYTES_V1, ObjectType};
 
 /// Extent to which metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct ObjsetProps {
     pub copies_max: u8,
     /// Stored bytes up to which blocks of files lie where metadata does, 0 for none: the `special_small_blocks` property.
     pub small_bytes: usize,
+    /// Extent to which equal blocks of data are stored once, and the checksum of data then; `OFF` where they are not: the `dedup` property.
+    pub dedup: (Dedup, Checksum),
     /// Extra copies of metadata.
     pub redundant_metadata: RedundantMetadata,
     /// Block size of new files in bytes.
@@ -91,6 +94,10 @@ pub struct ObjsetProps {
     pub primary_cache: PrimaryCache,
     /// True when micro ZAPs may have more than 128 KiB: the pool has the feature `large_microzap`.
     pub large_micro_zaps: bool,
+    /// Bytes of the block of an object set: those of old pools have no room for accounts (OpenZFS: `OBJSET_PHYS_SIZE_V1`).
+    pub objset_bytes: usize,
+    /// True when dnodes of the pool count their space in sectors, not in bytes: before version 3 (OpenZFS: `SPA_VERSION_DNODE_BYTES`).
+    pub counts_sectors: bool,
 }
 
 impl Default for ObjsetProps {
@@ -103,6 +110,7 @@ impl Default for ObjsetProps {
             copies: 1,
             copies_max: 3,
             small_bytes: 0,
+            dedup: (Dedup::Off, Checksum::OFF),
             redundant_metadata: RedundantMetadata::All,
             record_size: 128 << 10,
             dnode_size: 0,
@@ -112,6 +120,8 @@ impl Default for ObjsetProps {
             spares_log_devices: false,
             primary_cache: PrimaryCache::All,
             large_micro_zaps: false,
+            objset_bytes: OBJSET_BYTES,
+            counts_sectors: false,
         }
     }
 }
@@ -120,6 +130,24 @@ impl ObjsetProps {
     /// The meta object set's: three copies of everything (OpenZFS: `dmu_objset_open_impl` without a dataset).
     pub fn mos() -> Self {
         ObjsetProps { copies: 3, compression: Compression::LZ4, ..Self::default() }
+    }
+
+    /// Properties as object sets of pools of a version can have them: older ones have neither copies of metadata, nor lz4 and holes with births, nor accounts.
+    pub fn of_version(self, version: u64) -> Self {
+        let has_features = version >= spa_version::FEATURES;
+        ObjsetProps {
+            copies_max: if version < spa_version::DITTO_BLOCKS { 1 } else { self.copies_max },
+            hole_birth: has_features && self.hole_birth,
+            metadata_compression: if has_features { self.metadata_compression } else { Compression::LZJB },
+            objset_bytes: if version < spa_version::USERSPACE { OBJSET_BYTES_V1 } else { self.objset_bytes },
+            counts_sectors: version < spa_version::DNODE_BYTES,
+            ..self
+        }
+    }
+
+    /// True when the object set has room for what users and groups use.
+    pub fn has_accounts(&self) -> bool {
+        self.objset_bytes > OBJSET_BYTES_V1
     }
 }
 
@@ -142,6 +170,8 @@ pub(crate) struct WritePolicy {
     pub zstd_level: u8,
     pub copies: u8,
     pub small_bytes: usize,
+    /// Extent to which an equal block may take its place when the block is written by a sync.
+    pub dedup: Dedup,
 }
 
 /// Algorithms strong enough for metadata (OpenZFS: `ZCHECKSUM_FLAG_METADATA`, `zio_checksum_table`).
@@ -164,17 +194,19 @@ fn select_checksum(own: Checksum, inherited: Checksum) -> Checksum {
     if chosen == Checksum::ON { Checksum::FLETCHER_4 } else { chosen }
 }
 
-/// The policy of OpenZFS's `dmu_write_policy` without dedup and encryption.
+/// The policy of OpenZFS's `dmu_write_policy` without encryption: blocks that are protected are not looked up, which the store sees to.
 pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy {
     let is_metadata = block.level > 0 || block.object_type.is_metadata() || block.spill;
     let mut copies = props.copies;
     if !is_metadata {
+        let (dedup, strong) = props.dedup;
         return WritePolicy {
-            checksum: select_checksum(block.checksum, props.checksum),
+            checksum: if dedup == Dedup::Off { select_checksum(block.checksum, props.checksum) } else { strong },
             compression: select_compression(block.compression, props.compression, props.metadata_compression),
             zstd_level: props.zstd_level,
             copies: copies.clamp(1, props.copies_max),
             small_bytes: props.small_bytes,
+            dedup,
         };
     }
     let inherited = select_checksum(Checksum::INHERIT, props.checksum);
@@ -191,5 +223,6 @@ pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy
         zstd_level: 0,
         copies: copies.clamp(1, props.copies_max),
         small_bytes: 0,
+        dedup: Dedup::Off,
     }
 }

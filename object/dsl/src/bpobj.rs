@@ -8,6 +8,7 @@ use crate::DslError;
 use crate::features;
 use crate::meta::{LIST_BLOCK_BYTES, Meta, Usage, bump, damaged};
 use dmu::{BlockError, DmuError, Dnode, NewObject, Tx};
+use ondisk::names::spa_version;
 use ondisk::{BPOBJ_BYTES, BlockPtr, BpobjPhys, ObjectType};
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ impl Bpobj {
         Ok(self.dnode.set_bonus(&raw[..self.bonus_len.min(raw.len())], tx)?)
     }
 
-    fn has_sums(&self) -> bool {
+    /// True when sums of pointers and of contents are kept, as since version 3.
+    pub(crate) fn has_sums(&self) -> bool {
         self.bonus_len > BPOBJ_BYTES[0]
     }
     pub(crate) fn has_subobjs(&self) -> bool {
@@ -163,13 +165,20 @@ fn stripped(bp: &BlockPtr) -> BlockPtr {
 }
 
 impl Meta {
-    /// A new list, which counts frees where the pool has livelists (OpenZFS: `bpobj_alloc`).
+    /// A new list, with what lists of the pool's version have; it counts frees where the pool has livelists (OpenZFS: `bpobj_alloc`).
     pub(crate) fn bpobj_alloc(&self, tx: &Tx) -> Result<u64, DslError> {
+        let version = self.services.version();
         let has_livelists = self.services.feature_refs(features::LIVELIST) != 0;
+        let steps = [version >= spa_version::BPOBJ_ACCOUNT, version >= spa_version::DEADLISTS, has_livelists];
+        self.bpobj_alloc_of(steps.into_iter().take_while(|step| *step).count(), tx)
+    }
+
+    /// A new list of one of the forms in [`BPOBJ_BYTES`].
+    pub(crate) fn bpobj_alloc_of(&self, form: usize, tx: &Tx) -> Result<u64, DslError> {
         let new = NewObject {
             block_size: LIST_BLOCK_BYTES,
             bonus_type: ObjectType::BPOBJ_HDR,
-            bonus_len: BPOBJ_BYTES[if has_livelists { 3 } else { 2 }],
+            bonus_len: BPOBJ_BYTES[form],
             ..NewObject::new(ObjectType::BPOBJ)
         };
         Ok(self.allocate(new, tx)?.object().0)

@@ -534,7 +534,7 @@ impl Dataset {
         let shared = prev.saturating_sub(dead.used as u64);
         self.update(tx, |phys| {
             phys.ds_unique_bytes = phys.ds_referenced_bytes.saturating_sub(shared);
-            phys.ds_flags |= ondisk::ds_flags::UNIQUE_ACCURATE;
+            phys.ds_flags |= meta.accurate_flag();
         })
     }
 

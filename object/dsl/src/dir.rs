@@ -7,6 +7,7 @@ use crate::DslError;
 use crate::meta::{Meta, Usage, bump, damaged};
 use dmu::{Announced, Dnode, NewObject, Tx};
 use exec::{Mutex, RwLock};
+use ondisk::names::spa_version;
 use ondisk::{DD_FLAG_USED_BREAKDOWN, DslDirPhys, ObjectType, Txg, dd_used};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -55,7 +56,7 @@ impl Dir {
         phys.dd_parent_obj = new.parent.map_or(0, |parent| parent.object);
         phys.dd_props_zapobj = meta.create_zap(ObjectType::DSL_PROPS, tx)?;
         phys.dd_child_dir_zapobj = meta.create_zap(ObjectType::DSL_DIR_CHILD_MAP, tx)?;
-        phys.dd_flags = DD_FLAG_USED_BREAKDOWN;
+        phys.dd_flags = if meta.services.version() < spa_version::USED_BREAKDOWN { 0 } else { DD_FLAG_USED_BREAKDOWN };
         dnode.set_bonus(&phys.encode(), tx)?;
         Ok(object)
     }

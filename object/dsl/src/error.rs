@@ -84,6 +84,8 @@ pub enum DslError {
     Unsupported,
     /// The value of a property needs the feature with this guid, which is not enabled.
     NeedsFeature(&'static str),
+    /// The pool's version is before this one, which has what was asked for (OpenZFS: `ENOTSUP`, "pool must be upgraded").
+    OldVersion(u64),
     /// The dataset is encrypted, and its key is not here.
     NoKey,
     /// The dataset lacks what its intent log has, which could not be replayed when its key was loaded.
@@ -172,6 +174,7 @@ impl fmt::Display for DslError {
                 let name = guid.split_once(':').map_or(*guid, |(_, name)| name);
                 return write!(f, "the value needs feature@{name}, which is not enabled on the pool");
             }
+            DslError::OldVersion(_) => "pool must be upgraded to set this property or value",
             DslError::NoKey => "encryption key not loaded",
             DslError::LogWaits => "its intent log is not replayed",
             DslError::Encrypted => "that is not possible with encrypted datasets in this version",

@@ -8,7 +8,7 @@ use crate::{
     redaction, volume,
 };
 use dmu::{BlockLedger, Objset, Tx};
-use ondisk::{BlockPtr, ObjectId, ObjsetType, dd_used, ds_flags};
+use ondisk::{BlockPtr, DD_FLAG_USED_BREAKDOWN, ObjectId, ObjsetType, dd_used, ds_flags};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -256,6 +256,11 @@ impl DatasetHandle {
         }
     }
 
+    /// True where it is told what kinds of space a dataset uses: its directory was made in a pool of version 13 or later.
+    fn has_breakdown(&self) -> bool {
+        self.dataset.is_snapshot || self.dataset.dir.phys().dd_flags & DD_FLAG_USED_BREAKDOWN != 0
+    }
+
     /// Bytes referenced that the previous snapshot had not (OpenZFS: `dsl_get_written`, close enough without a deadlist:
     /// what was freed since is added by the caller's snapshot arithmetic).
     fn written(&self, prev: u64, referenced: u64) -> u64 {
@@ -467,6 +472,7 @@ impl DatasetHandle {
             "referenced" => PropValue::Bytes(phys.ds_referenced_bytes),
             "compressratio" => PropValue::Ratio(space().compress_ratio),
             "refcompressratio" => PropValue::Ratio(space().ref_compress_ratio),
+            "usedbysnapshots" | "usedbydataset" | "usedbychildren" | "usedbyrefreservation" if !self.has_breakdown() => PropValue::None,
             "usedbysnapshots" => PropValue::Bytes(space().used_by_snapshots),
             "usedbydataset" => PropValue::Bytes(space().used_by_dataset),
             "usedbychildren" => PropValue::Bytes(space().used_by_children),

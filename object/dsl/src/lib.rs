@@ -55,7 +55,7 @@ pub use handle::{DatasetHandle, DatasetSpace};
 pub use keys::{RawKeys, set_ignores_iv_sets};
 pub use pool::{
     BookmarkEntry, BookmarkSpace, CreateDataset, DatasetInit, Delegation, DslPool, FailedLog, IntentLogs, LostLogs, Mos, PendingLogs,
-    ReceiveBegin, ReceiveEnd, ReceivedValue, RedactionList, SnapshotEntry, StreamRedaction, Subject, UserHold, is_delegation,
+    ReceiveBegin, ReceiveEnd, ReceivedValue, RedactionList, SnapshotEntry, StreamRedaction, Subject, Upgraded, UserHold, is_delegation,
     is_permission, is_permission_set,
 };
 pub use ports::{HistoryEvent, Inheritance, PoolServices, PoolSpace};

@@ -4,7 +4,8 @@ use crate::tuning::Tuning;
 use crate::{DslError, PoolServices, features};
 use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use exec::Mutex;
-use ondisk::{BlockPtr, EmbeddedKind, ObjectId, ObjectType};
+use ondisk::names::spa_version;
+use ondisk::{BlockPtr, EmbeddedKind, ObjectId, ObjectType, ds_flags};
 use std::sync::Arc;
 use zap::Zap;
 
@@ -71,6 +72,16 @@ pub(crate) struct Meta {
 impl Meta {
     pub(crate) fn new(objset: Arc<Objset>, services: Arc<dyn PoolServices>) -> Meta {
         Meta { io: objset.io().clone(), objset, services, empty_bpobj: Mutex::new(0), livelists: Tuning::default() }
+    }
+
+    /// Flag of datasets whose unique bytes can be believed, which those of old pools lack (OpenZFS: `SPA_VERSION_UNIQUE_ACCURATE`).
+    pub(crate) fn accurate_flag(&self) -> u64 {
+        if self.services.version() < spa_version::UNIQUE_ACCURATE { 0 } else { ds_flags::UNIQUE_ACCURATE }
+    }
+
+    /// Refuses what pools before this version lack.
+    pub(crate) fn check_version(&self, version: u64) -> Result<(), DslError> {
+        if self.services.version() < version { Err(DslError::OldVersion(version)) } else { Ok(()) }
     }
 
     pub(crate) fn hold(&self, object: u64) -> Result<Arc<Dnode>, DslError> {

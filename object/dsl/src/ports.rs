@@ -2,6 +2,7 @@
 
 use crate::DslError;
 use dmu::{Objset, ObjsetProps, Tx};
+use ondisk::names::spa_version;
 use ondisk::{ObjsetId, Txg};
 use std::sync::Arc;
 
@@ -44,6 +45,10 @@ pub struct Inheritance {
 pub trait PoolServices: Send + Sync {
     /// The pool's name: the first component of every dataset's name.
     fn pool_name(&self) -> String;
+    /// The pool's version on disk (see `ondisk::names::spa_version`). Unless implemented, one with feature flags.
+    fn version(&self) -> u64 {
+        spa_version::FEATURES
+    }
     /// True when the feature with this guid (see [`crate::features`]) is enabled.
     fn feature_enabled(&self, guid: &str) -> bool;
     /// The feature's reference count; it is active when this is not 0.

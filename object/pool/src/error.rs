@@ -36,8 +36,6 @@ pub enum PoolError {
     },
     /// A pool version that was never released, or too old to be read.
     UnsupportedVersion(u64),
-    /// A pool version too old to be written; the pool can be imported read-only.
-    OldVersion(u64),
     /// The vdev configuration can't be used.
     Tree(TreeError),
     /// The pool was last used by another host and not exported: import with force.
@@ -215,7 +213,6 @@ impl fmt::Display for PoolError {
                 f.write_str(if *read_only { "; it can be imported read-only" } else { "" })
             }
             PoolError::UnsupportedVersion(version) => write!(f, "pool version {version} is not supported"),
-            PoolError::OldVersion(version) => write!(f, "pool version {version} is too old to be written; it can be imported read-only"),
             PoolError::Tree(error) => fmt::Display::fmt(error, f),
             PoolError::InUse { hostid, hostname } => {
                 write!(f, "pool was previously in use from another system.\nLast accessed by {hostname} (hostid={hostid:x})")

@@ -7,6 +7,7 @@ use crate::spa::brt::{Place, is_shareable};
 use crate::spa::features::DIRECTORY;
 use crate::spa::mos_objects::check_length;
 use crate::sync::brt::references;
+use crate::sync::dedup::add_references;
 use crate::sync::kept;
 use dmu::{BlockError, BlockIo};
 use dsl::{DslError, Walk};
@@ -297,6 +298,8 @@ impl Verifier<'_> {
         let header =
             |top: &vdev::TopVdev| if top.is_concrete() || top.is_removed() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
         let io = self.0.io.as_ref();
+        let mut shared = references(&self.0.mos, &tree)?;
+        add_references(&self.0.mos, &mut shared)?;
         let mut counter = Counter {
             io,
             tree: tree.clone(),
@@ -304,7 +307,7 @@ impl Verifier<'_> {
             flight: Arc::default(),
             report: SpaceReport::default(),
             claimed: vec![RangeTree::new(); tree.tops.len()],
-            shared: references(&self.0.mos, &tree)?,
+            shared,
             header_bytes: tree.tops.iter().map(header).collect(),
         };
         let root = self.0.config.lock().uberblock.ub_rootbp;

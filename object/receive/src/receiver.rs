@@ -4,6 +4,7 @@ use crate::ReceiveError;
 use dmu::{DmuError, Objset, Tx};
 use dsl::{DatasetHandle, DslError, DslPool, RawStream, ReceiveBegin, ReceiveEnd, ResumePoint, ResumeState, StreamRedaction, features};
 use nvlist::NvList;
+use ondisk::names::spa_version;
 use ondisk::{ByteOrder, ObjectId, ObjectType, ObjsetType};
 use std::io::Read;
 use std::sync::Arc;
@@ -109,6 +110,10 @@ impl Receiver {
     ) -> Result<Receiver, ReceiveError> {
         let features = Features::of_versioninfo(begin.versioninfo);
         check_features(features)?;
+        // Nodes of such a file system have system attributes (OpenZFS: `recv_begin_check_feature_flags_impl`).
+        if features.has(Features::SA_SPILL) && dsl.version() < spa_version::SA {
+            return Err(DslError::OldVersion(spa_version::SA).into());
+        }
         let kind = ObjsetType(u64::from(begin.kind));
         if !matches!(kind, ObjsetType::ZFS | ObjsetType::ZVOL | ObjsetType::OTHER) || begin.toguid == 0 {
             return Err(ReceiveError::Invalid("its head is of no dataset"));
@@ -367,7 +372,9 @@ fn beginning((begin, redaction): (&Begin, StreamRedaction), features: Features, 
         resumable: target.resumable.then_some(state),
         init: Box::new(move |objset, tx| match kind {
             // Whoever receives counts what owners use, from the first object on.
-            ObjsetType::ZFS => Ok(objset.set_flags(objset.flags() | ondisk::objset_flags::USERACCOUNTING_COMPLETE, tx)?),
+            ObjsetType::ZFS if objset.props().has_accounts() => {
+                Ok(objset.set_flags(objset.flags() | ondisk::objset_flags::USERACCOUNTING_COMPLETE, tx)?)
+            }
             _ => Ok(()),
         }),
     }

@@ -104,7 +104,18 @@ pub(crate) fn first_of(mos: &Arc<Objset>, rest: &[Item], current: Option<u64>) -
         }
     }
     let there: HashSet<u64> = found.iter().map(|(listed, ..)| listed.object).chain(current).collect();
-    Ok(found.into_iter().filter(|(_, previous, _)| !there.contains(previous)).map(|(listed, _, txg)| (listed, txg)).collect())
+    let mut first = Vec::new();
+    for (listed, previous, txg) in found {
+        if !there.contains(&previous) || !leads_to(mos, previous, listed.object)? {
+            first.push((listed, txg));
+        }
+    }
+    Ok(first)
+}
+
+/// True when a snapshot names a dataset as what comes after it; in pools from before version 11 none names its clones.
+fn leads_to(mos: &Arc<Objset>, snapshot: u64, dataset: u64) -> Result<bool, ScanError> {
+    Ok(record(mos, snapshot)?.is_some_and(|phys| phys.ds_next_snap_obj == dataset || phys.ds_next_clones_obj != 0))
 }
 
 /// Adds what comes next after a dataset: the snapshot or head after it, and the first dataset of each clone of it.

@@ -201,6 +201,22 @@ impl Zap {
         self.lookup_key(&kind, &key)
     }
 
+    /// Starts to read what a look at a key of words takes, without waiting for the leaf that has it (OpenZFS: `zap_prefetch_uint64`).
+    ///
+    /// # Errors
+    /// Those of reading the pointer table; [`ZapError::NotSupported`] for a ZAP with names.
+    pub fn prefetch_words(&self, words: &[u64]) -> Result<(), ZapError> {
+        let kind = self.state.kind.read();
+        let key = Key::words(kind.rules(), words)?;
+        if let Kind::Fat(header) = &*kind {
+            let at = fat::leaf_of(&self.dnode, header, key.hash())?;
+            if at < header.free_block {
+                self.dnode.prefetch(at << header.block_shift, 1);
+            }
+        }
+        Ok(())
+    }
+
     fn find_micro(&self, micro: &Micro, key: &Key<'_>) -> Result<u64, ZapError> {
         let block = fat::block(&self.dnode, 0)?;
         let bytes = fat::bytes(&block);

@@ -1,5 +1,6 @@
 //! What all I/O of one pool shares: the view, the leaves, and the state of each part. Below everything that reads and writes blocks.
 
+use crate::dedup::DedupTables;
 use crate::direct::{DirectParameters, VerifyErrors};
 use crate::error::{SUSPENDED_ACTION, ZioError};
 use crate::events::{self, Check};
@@ -111,6 +112,8 @@ pub(crate) struct Core {
     pub(crate) stages: Stages,
     /// Resilver that is fed by degraded reads, once there is one.
     pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
+    /// Tables of deduplication, once there is somebody who has them.
+    pub(crate) dedup: OnceLock<Arc<dyn DedupTables>>,
     /// Names of object sets, once somebody knows them.
     pub(crate) names: OnceLock<ObjsetNames>,
     events: Arc<dyn EventSink>,
@@ -147,6 +150,7 @@ impl Core {
                 faults: BlockFaults::default(),
                 stages: Stages::default(),
                 feed: OnceLock::new(),
+                dedup: OnceLock::new(),
                 names: OnceLock::new(),
                 events,
                 cell,

@@ -8,6 +8,7 @@ use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use kernels::checksum::{Verifier, embed};
 use metaslab::{AllocRequest, Preference};
+use ondisk::names::spa_version;
 use ondisk::{BlockPtr, Checksum, Compression, Dva, ObjectType, SECTOR_BYTES, Txg};
 
 /// Builds headers and pieces of a gang that is about to be written.
@@ -40,7 +41,9 @@ impl Builder<'_> {
             return Err(ErrorKind::NoSpace);
         }
         // One more copy of a header than of data: losing it would lose track of the members.
-        let mut dvas = self.alloc(GANG_HEADER_BYTES, if copies == 1 { 2 } else { copies.min(COPIES_MAX) })?;
+        let most = if self.view.facts.is_before(spa_version::DITTO_BLOCKS) { 1 } else { COPIES_MAX };
+        let wanted = if copies == 1 { 2 } else { copies };
+        let mut dvas = self.alloc(GANG_HEADER_BYTES, wanted.min(most))?;
         let place = dvas;
         let mut members = [BlockPtr::HOLE; MEMBERS];
         let mut position = 0;

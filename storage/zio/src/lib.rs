@@ -13,6 +13,7 @@ mod batch;
 mod beside;
 mod copies;
 mod core;
+mod dedup;
 mod direct;
 mod error;
 mod events;
@@ -53,6 +54,7 @@ mod zio;
 
 pub use crate::core::ObjsetNames;
 pub use crate::zio::Zio;
+pub use dedup::{Asked, Dedup, DedupTables, ListedThen, Stored, Verdict, VerdictThen};
 pub use direct::{ChangedBuffers, DirectParameters};
 pub use error::{ErrorKind, SUSPENDED_ACTION, ZioError, whose};
 pub use faults::Fault;

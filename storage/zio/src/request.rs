@@ -1,5 +1,6 @@
 //! What a caller asks of the pipeline: read and write requests with their options.
 
+use crate::dedup::Dedup;
 use crate::{Priority, ZioError};
 use abd::Abd;
 use crypt::Seal;
@@ -105,6 +106,8 @@ pub struct WriteRequest {
     /// Protection of a block of an encrypted dataset: no bytes of it leave the host, and none are in the pointer. With [`Seal::Stored`] `data` is what is
     /// stored, compressed with `compression`, whatever its bytes are.
     pub seal: Option<Seal>,
+    /// Extent to which an equal block that is stored already may take this one's place. Blocks of encrypted datasets, and gangs, are their own.
+    pub dedup: Dedup,
     /// Urgency of the write.
     pub priority: Priority,
     /// True to return the error when the pool cannot take the block, instead of holding the write until devices come back
@@ -130,6 +133,7 @@ impl WriteRequest {
             previous: BlockPtr::HOLE,
             pass: 1,
             seal: None,
+            dedup: Dedup::Off,
             priority: Priority::AsyncWrite,
             can_fail: false,
         }

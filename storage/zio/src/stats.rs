@@ -15,6 +15,8 @@ pub struct ZioStats {
     pub hole_writes: Counter,
     /// Blocks that were not written, as they are there already.
     pub nop_writes: Counter,
+    /// Blocks that were not written, as tables of deduplication have equal ones.
+    pub dedup_writes: Counter,
     /// Blocks rewritten in place.
     pub rewrites: Counter,
     /// Bytes that degraded reads brought to leaves that are being resilvered.
@@ -32,11 +34,12 @@ type Total = (&'static str, fn(&ZioStats) -> &Counter);
 /// A count of a leaf by name.
 type LeafCount = (&'static str, fn(&LeafCounts) -> u64);
 
-const TOTALS: [Total; 9] = [
+const TOTALS: [Total; 10] = [
     ("gang_writes", |stats| &stats.gang_writes),
     ("embedded_writes", |stats| &stats.embedded_writes),
     ("hole_writes", |stats| &stats.hole_writes),
     ("nop_writes", |stats| &stats.nop_writes),
+    ("dedup_writes", |stats| &stats.dedup_writes),
     ("rewrites", |stats| &stats.rewrites),
     ("fed_bytes", |stats| &stats.fed_bytes),
     ("sat_out_reads", |stats| &stats.sat_out_reads),

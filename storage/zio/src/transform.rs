@@ -1,5 +1,6 @@
 //! From logical to physical bytes: holes, compression, embedding, rounding (OpenZFS: `zio_write_compress`).
 
+use crate::dedup::Dedup;
 use crate::view::PoolView;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
@@ -30,7 +31,8 @@ fn replaces_own(request: &WriteRequest) -> bool {
 /// True when the block is to be rewritten where it is.
 pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
     let previous = &request.previous;
-    replaces_own(request) && !previous.is_embedded() && previous.psize() == psize && request.pass >= PASS_REWRITE
+    let is_own = !previous.is_embedded() && !previous.is_dedup() && previous.psize() == psize;
+    replaces_own(request) && is_own && request.pass >= PASS_REWRITE
 }
 
 /// True when the block is the one that it replaces if both have the same checksum: strong, of compressed data of a file or volume (OpenZFS:
@@ -40,7 +42,8 @@ pub(crate) fn may_repeat(request: &WriteRequest, (psize, compression): (usize, C
     let previous = &request.previous;
     let is_data = request.level == 0 && !request.object_type.is_metadata() && request.seal.is_none() && !request.can_fail;
     let is_sure = request.compression != Compression::OFF && STRONG.contains(&request.checksum);
-    if !is_data || !is_sure || previous.is_hole() || previous.is_embedded() || replaces_own(request) {
+    // One that is to be listed has to have an address of its own.
+    if !is_data || !is_sure || request.dedup != Dedup::Off || previous.is_hole() || previous.is_embedded() || replaces_own(request) {
         return false;
     }
     let is_plain = !previous.is_gang() && !previous.uses_crypt() && !previous.is_dedup() && previous.is_little_endian();

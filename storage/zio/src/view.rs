@@ -43,9 +43,16 @@ pub struct Facts {
     pub fail_mode: FailMode,
     /// Salt of the pool's keyed checksums, once it is known.
     pub salt: Option<Arc<Salt>>,
+    /// The pool's version on disk; 0 where nobody said: the newest.
+    pub version: u64,
 }
 
 impl Facts {
+    /// True for a pool of a version before this one (see `ondisk::names::spa_version`).
+    pub fn is_before(&self, version: u64) -> bool {
+        self.version != 0 && self.version < version
+    }
+
     /// True when blocks with this checksum can be written and verified.
     pub(crate) fn computes(&self, kind: Checksum) -> bool {
         if needs_salt(kind) { self.salt.is_some() } else { is_supported(kind) }

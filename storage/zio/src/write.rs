@@ -3,6 +3,7 @@
 //! ```text
 //! write() ─job─► compress ─hole, embedded─► then
 //!                  ├─the same as before──► then
+//!                  ├─stored already (crate::dedup)─► then
 //!                  └─► address (the block's own, a new one, or a gang) ─► parity ─► store: checksum ─► devices ─► judge ─► then
 //!                                                                ▲                                        │ lost
 //!                                                                └── once more, elsewhere ◄───────────────┤
@@ -12,6 +13,7 @@
 
 use crate::copies::CopySpec;
 use crate::core::Core;
+use crate::dedup::{Asked, Dedup, Stored, Verdict};
 use crate::direct;
 use crate::events::Check;
 use crate::gang::GangTree;
@@ -23,11 +25,12 @@ use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_a
 use crate::suspend::{Held, Hold, Resumes, may_recover};
 use crate::transform::{may_repeat, rewrites};
 use crate::verify::truncated;
-use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
+use crate::{ErrorKind, ReadFlags, ReadRequest, WriteRequest, WriteThen, ZioError, gang, gang_write, read};
 use abd::Abd;
 use crypt::Guard;
 use exec::TaskClass;
 use metaslab::{AllocRequest, Aside};
+use ondisk::ddt::DdtKey;
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES};
 use std::sync::Arc;
 use vdev::LeafId;
@@ -75,7 +78,9 @@ fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
         let why = ZioError::new(ErrorKind::Suspended, request.bookmark);
         return hold(core, (&snapshot, since), (request, then), (None, why));
     }
-    let round = core.stages.write(&snapshot.view, &request);
+    // A checksum by which blocks are found is the host's own.
+    let round: Box<dyn FirstRound> =
+        if request.dedup == Dedup::Off { core.stages.write(&snapshot.view, &request) } else { Box::new(Software) };
     Block { core: core.clone(), snapshot, since, request, then, again }.compress(round);
 }
 
@@ -100,6 +105,25 @@ fn hold(
 fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
     core.stats.write_failures.bump();
     then(Err(ZioError::new(kind, request.bookmark)));
+}
+
+/// Pointer of a block that the request's txg writes, without protection.
+fn pointer(request: &WriteRequest, (psize, compression): (usize, Compression), dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
+    let mut bp = BlockPtr::HOLE;
+    bp.set_lsize(request.lsize());
+    bp.set_psize(psize);
+    bp.set_compression(compression);
+    bp.set_checksum_kind(request.checksum);
+    bp.set_object_type(request.object_type);
+    bp.set_level(request.level);
+    bp.set_little_endian(true);
+    bp.set_birth(request.txg, request.txg);
+    bp.set_fill(request.fill);
+    bp.set_checksum(sum);
+    for (index, dva) in dvas.iter().enumerate() {
+        bp.set_dva(index, *dva);
+    }
+    bp
 }
 
 /// A write with its original bytes.
@@ -134,21 +158,106 @@ impl Block {
                 self.core.stats.embedded_writes.bump();
                 (self.then)(Ok(bp));
             }
+            Shape::Physical(made) if self.is_looked_up(&made) => self.look_up(made),
             Shape::Physical(made) => {
                 let sum = self.sum_to_compare(&made);
                 if sum.is_some_and(|sum| sum == self.request.previous.checksum()) {
                     self.core.stats.nop_writes.bump();
                     return (self.then)(Ok(self.request.previous));
                 }
-                let Physical { data, psize, compression, round } = made;
-                let (data, guard) = match protect(&self.request, data.unwrap_or_default()) {
-                    Ok(protected) => protected,
-                    Err(kind) => return fail(&self.core, &self.request, self.then, kind),
-                };
-                let job = Job { block: self, data, psize, compression, sum, guard, parity: Vec::new(), claims: None };
-                job.address(round);
+                self.go_on(made, sum);
             }
         }
+    }
+
+    /// Goes on with a block that is to be written.
+    fn go_on(self, made: Physical, sum: Option<[u64; 4]>) {
+        let Physical { data, psize, compression, round } = made;
+        let (data, guard) = match protect(&self.request, data.unwrap_or_default()) {
+            Ok(protected) => protected,
+            Err(kind) => return fail(&self.core, &self.request, self.then, kind),
+        };
+        let job = Job { block: self, data, psize, compression, sum, guard, parity: Vec::new(), claims: None };
+        job.address(round);
+    }
+
+    /// True for a block of which somebody may have an equal one.
+    fn is_looked_up(&self, made: &Physical) -> bool {
+        let is_wanted = matches!(self.request.dedup, Dedup::On | Dedup::Verify) && self.request.seal.is_none();
+        is_wanted && made.data.is_some() && made.round.is_hosts()
+    }
+
+    /// Asks whether an equal block is stored.
+    fn look_up(self, made: Physical) {
+        let Some(tables) = self.core.dedup.get().cloned() else { return self.go_on(made, None) };
+        let sum = made.data.as_ref().and_then(|data| self.snapshot.view.facts.sum_of(self.request.checksum, data).ok());
+        let Some(sum) = sum else { return fail(&self.core, &self.request, self.then, ErrorKind::Unsupported) };
+        let WriteRequest { txg, checksum, copies, .. } = self.request;
+        let key = DdtKey::new(sum, (self.request.lsize(), made.psize), made.compression);
+        let exec = self.core.exec.clone();
+        // Whoever answers has others to answer.
+        let judged = move |verdict| exec.spawn(TaskClass::Write, Box::new(move || self.judged(made, sum, verdict)));
+        tables.look_up(Asked { txg, checksum, key, copies }, Box::new(judged));
+    }
+
+    fn judged(mut self, made: Physical, sum: [u64; 4], verdict: Verdict) {
+        match verdict {
+            Verdict::Plain => {
+                self.request.dedup = Dedup::Off;
+                self.go_on(made, Some(sum));
+            }
+            Verdict::List(listed) => {
+                self.request.dedup = Dedup::Listed;
+                let then = self.then;
+                self.then = Box::new(move |result: Result<BlockPtr, ZioError>| {
+                    let is_listed = listed(result.as_ref().ok().copied());
+                    then(result.map(|mut bp| {
+                        bp.set_dedup(is_listed);
+                        bp
+                    }));
+                });
+                self.go_on(made, Some(sum));
+            }
+            Verdict::Share(stored) => self.share(made, sum, &stored),
+        }
+    }
+
+    /// Has the block be one that is stored, if its bytes are the same.
+    fn share(self, made: Physical, sum: [u64; 4], stored: &Stored) {
+        let mut bp = pointer(&self.request, (made.psize, made.compression), &stored.dvas, sum);
+        bp.set_birth(self.request.txg, stored.birth);
+        bp.set_dedup(true);
+        if self.request.dedup != Dedup::Verify {
+            return self.shared(&bp);
+        }
+        let flags = ReadFlags { raw: true, ..ReadFlags::default() };
+        let request = ReadRequest { flags, ..ReadRequest::new(bp, self.request.bookmark) };
+        let core = self.core.clone();
+        let compared = move |result: Result<Abd, ZioError>| {
+            let is_same = matches!((&result, &made.data), (Ok(stored), Some(data)) if stored == data);
+            if is_same { self.shared(&bp) } else { self.not_shared(made, sum, &bp) }
+        };
+        read::read(&core, request, Box::new(compared));
+    }
+
+    /// The block is one that is stored. The one that its parent refers to since this txg is referenced already.
+    fn shared(self, bp: &BlockPtr) {
+        let previous = &self.request.previous;
+        let is_counted = previous.is_dedup() && previous.birth() == bp.birth() && previous.dva(0) == bp.dva(0);
+        if let (true, Some(tables)) = (is_counted, self.core.dedup.get()) {
+            tables.take_back(self.request.txg, bp);
+        }
+        self.core.stats.dedup_writes.bump();
+        (self.then)(Ok(*bp));
+    }
+
+    /// Nobody can say that the block is the one that is stored (OpenZFS: `zio_ddt_collision`).
+    fn not_shared(mut self, made: Physical, sum: [u64; 4], bp: &BlockPtr) {
+        if let Some(tables) = self.core.dedup.get() {
+            tables.take_back(self.request.txg, bp);
+        }
+        self.request.dedup = Dedup::Off;
+        self.go_on(made, Some(sum));
     }
 
     /// Checksum of a block that may be the one that it replaces, which was made on the host: to be compared with that one's. What is on a vdev that was
@@ -313,20 +422,7 @@ impl Job {
     /// Pointer of the finished block.
     fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
         let request = &self.block.request;
-        let mut bp = BlockPtr::HOLE;
-        bp.set_lsize(request.lsize());
-        bp.set_psize(self.psize);
-        bp.set_compression(self.compression);
-        bp.set_checksum_kind(request.checksum);
-        bp.set_object_type(request.object_type);
-        bp.set_level(request.level);
-        bp.set_little_endian(true);
-        bp.set_birth(request.txg, request.txg);
-        bp.set_fill(request.fill);
-        bp.set_checksum(sum);
-        for (index, dva) in dvas.iter().enumerate() {
-            bp.set_dva(index, *dva);
-        }
+        let mut bp = pointer(request, (self.psize, self.compression), dvas, sum);
         if let Some(guard) = &self.guard {
             guard.put(&mut bp, truncated(request.checksum, sum));
         }

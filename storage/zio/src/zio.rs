@@ -1,6 +1,7 @@
 //! The pipeline as its users have it: reading, writing and freeing blocks, and what they are read and written with.
 
 use crate::core::Core;
+use crate::dedup::DedupTables;
 use crate::feed::ResilverFeed;
 use crate::host::HostLeaves;
 use crate::rebuild::{self, RebuildRequest, RebuildThen};
@@ -46,9 +47,19 @@ impl Zio {
         self.core.feed.set(feed).is_ok()
     }
 
+    /// Has writes that want it look up whether their block is stored already, for good; false when they do so already.
+    pub fn set_dedup(&self, tables: Arc<dyn DedupTables>) -> bool {
+        self.core.dedup.set(tables).is_ok()
+    }
+
     /// The view that new I/Os use.
     pub fn view(&self) -> PoolView {
         self.core.snapshot().view.clone()
+    }
+
+    /// The pool's version, as its facts have it; 0 where nobody said.
+    pub fn version(&self) -> u64 {
+        self.core.snapshot().view.facts.version
     }
 
     /// Replaces the view; I/Os in flight finish with the one they began with.

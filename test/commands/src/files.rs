@@ -131,3 +131,37 @@ pub fn kill(world: &World) -> Result<(), Failure> {
     world.ok("zpool status tank")?.shows("with 0 errors")?;
     Ok(())
 }
+
+/// Equal blocks are stored once, and each file keeps its own when another changes or goes.
+pub fn stored_once(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank -O dedup=on -O compression=off -O recordsize=16K tank {vdevs}/a")?;
+    world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries")?;
+    let (bytes, other) = (pattern(4 << 20, 5), pattern(2 << 20, 6));
+    let path = |name: &str| world.path(&format!("mnt/tank/{name}"));
+    for name in ["one", "two", "three"] {
+        std::fs::write(path(name), &bytes)?;
+    }
+    world.ok("zpool sync tank")?;
+    world.ok("zpool get -H -o value dedupratio tank")?.prints("3.00x")?;
+    let status = world.ok("zpool status -D tank")?;
+    status.shows(" dedup: DDT entries 256, size ")?;
+    status.shows("refcnt   blocks   LSIZE   PSIZE   DSIZE   blocks   LSIZE   PSIZE   DSIZE")?;
+    world.ok("zfs set dedup=sha512,verify tank")?;
+    std::fs::write(path("two"), &other)?;
+    std::fs::remove_file(path("three"))?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool sync tank")?;
+    same("the file that nobody touched", std::fs::read(path("one"))? == bytes, true)?;
+    same("the file that was written over", std::fs::read(path("two"))? == other, true)?;
+    world.ok("zpool get -H -o value dedupratio tank")?.prints("1.00x")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    for name in ["one", "two"] {
+        std::fs::remove_file(path(name))?;
+    }
+    world.ok("zpool sync tank")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries").map(drop)
+}

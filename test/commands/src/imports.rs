@@ -219,12 +219,55 @@ pub fn versions(world: &World) -> Result<(), Failure> {
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/fs\ntank/fs@one")?;
     world.ok("zpool destroy tank")?;
-    world.refused("zpool create -o version=10 tank {vdevs}/a", 1, "pools of version 10 cannot be written")?;
     world.refused("zpool create -o version=29 tank {vdevs}/a", 1, "property 'version' number 29 is invalid")?;
     let both = "zpool create -o version=28 -o feature@lz4_compress=enabled tank {vdevs}/a";
     world.refused(both, 1, "'feature@' and 'version' properties cannot be specified together")?;
     world.ok("zpool create -o version=5000 -O canmount=off tank {vdevs}/a")?;
     world.ok("zpool get -H -o value version tank")?.prints("-")?;
+    Ok(())
+}
+
+/// Old pools become newer ones, step by step, and lack until then what they lack.
+pub fn upgrades(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -o version=1 -O canmount=off tank {vdevs}/a")?.prints("")?;
+    world.ok("zpool get -H -o value version tank")?.prints("1")?;
+    world.ok("zpool upgrade")?.shows("VER  POOL\n---  ------------\n 1   tank\n")?;
+    world.ok("zfs create -o canmount=off tank/fs")?;
+    world.ok("zfs get -H -o value version tank/fs")?.prints("2")?;
+    let must = "pool must be upgraded to set this property or value";
+    for property in ["copies=2", "compression=gzip", "refquota=10M", "compression=zle"] {
+        world.refused(&format!("zfs set {property} tank/fs"), 1, must)?;
+    }
+    world.refused("zpool set bootfs=tank/fs tank", 1, "pool must be upgraded to support 'bootfs' property")?;
+    world.refused("zpool add tank cache {vdevs}/b", 1, "pool must be upgraded to add cache devices")?;
+    world.refused("zpool add tank spare {vdevs}/b", 1, "pool must be upgraded to add hot spares")?;
+    world.refused("zpool set feature@sha512=enabled tank", 1, "pool must be upgraded")?;
+    world.ok("zfs snapshot tank/fs@one")?;
+    world.refused("zfs hold tag tank/fs@one", 1, "pool must be upgraded")?;
+    world.ok("zfs clone -o canmount=off tank/fs@one tank/clone")?;
+    for version in [4, 10, 11, 14] {
+        let to = format!("zpool upgrade -V {version} tank");
+        world.ok(&to)?.shows("Successfully upgraded 'tank' from version")?.shows(&format!("to version {version}."))?;
+        world.ok("zpool get -H -o value version tank")?.prints(&version.to_string())?;
+    }
+    world.ok("zpool upgrade -V 14 tank")?.shows("Pool 'tank' is already formatted using version 14.")?;
+    world.refused("zpool set version=5 tank", 1, "property 'version' number 5 is invalid.")?;
+    world.refused("zpool set version=-1 tank", 1, "property 'version' number -1 is invalid.")?;
+    world.ok("zpool history tank")?.shows("zpool upgrade -V 11 tank")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs promote tank/clone")?;
+    world.ok("zpool set version=28 tank")?;
+    world.ok("zfs snapshot tank/fs@two")?;
+    world.ok("zpool scrub -w tank")?;
+    world
+        .ok("zpool upgrade tank")?
+        .shows("Successfully upgraded 'tank' from version 28 to feature flags.\nEnabled the following features")?;
+    world.ok("zpool get -H -o value version tank")?.prints("-")?;
+    world.ok("zfs destroy -r tank/fs")?;
+    world.ok("zfs destroy tank/clone@one")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
     Ok(())
 }
 

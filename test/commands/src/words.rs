@@ -71,16 +71,17 @@ fn lacking(world: &World) -> Result<(), Failure> {
     world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
     world.refused("zfs program tank/fs x", 1, "'zfs program' is not available in this version")?;
     world.refused("zfs rewrite {mnt}/tank/fs/file", 1, "'zfs rewrite' is not available in this version")?;
-    world.refused("zfs set dedup=on tank/fs", 1, "'dedup' is not available in this version")?.says("feature@block_cloning")?;
-    world.refused("zfs create -o dedup=on tank/no", 1, "cannot create 'tank/no': 'dedup' is not available in this version")?;
+    world.refused("zpool set dedup_table_quota=1G tank", 1, "cannot be set in this version")?;
     world.refused("zpool import -E tank", 1, "option '-E' of 'zpool import' is not available in this version")?;
     world.refused("zpool import -l -N tank", 2, "-l is incompatible with -N")?;
     world.refused("zpool import -l", 2, "-l is only meaningful during an import")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'").map(drop)
 }
 
-/// Scripts that look after deduplication find that there is none, and go on.
+/// Scripts that look after deduplication find what there is of it, and go on.
 fn deduplication(world: &World) -> Result<(), Failure> {
+    world.refused("zfs set dedup=edonr tank", 1, "dedup")?;
+    world.refused("zfs set dedup=fletcher4 tank", 1, "dedup")?;
     world.ok("zpool prefetch -t ddt tank")?.prints("")?;
     world.refused("zpool prefetch -t brt tank", 2, "unsupported prefetch type")?;
     world.refused("zpool prefetch -t ddt none", 1, "no such pool")?;

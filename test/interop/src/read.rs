@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 35] = [
+const FIXTURES: [Fixture; 36] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -55,6 +55,7 @@ const FIXTURES: [Fixture; 35] = [
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
     fixture("brt", 0, true),
+    fixture("deduplegacy", 0, true),
     fixture("snapclone", 1, false),
     fixture("removal", 0, true),
     // Nobody repairs what only the checkpoint has, nor says that a device that missed some of it is whole: none is damaged.
@@ -78,18 +79,12 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 4] = [
+const REFUSALS: [Refusal; 3] = [
     refusal(
         "dedupfast",
         false,
         true,
         "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
-    ),
-    refusal(
-        "deduplegacy",
-        false,
-        true,
-        "the pool uses features that are not supported: DDT-blake3-zap-duplicate, DDT-edonr-zap-duplicate, DDT-sha256-zap-duplicate, DDT-sha512-zap-duplicate, DDT-skein-zap-duplicate; it can be imported read-only",
     ),
     refusal(
         "classes",

@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, storm};
+use crate::{Failure, Wanted, accelerated, direct, life, matrix, objects, old, storm};
 use exec::Exec;
 use offload::ZiaMode;
 use pool::{AddSpec, ClassSpec, RebuildState, RebuildStatus, Rewind, Runtime, SpaceLogTunables, SweepAction, SweepKind, SweepState};
@@ -91,6 +91,13 @@ const CLASSES: [(&str, (&str, u32), bool); 3] = [
     ("classes-raidz1x3", ("raidz1x3", 9), false),
     ("classes-draid2x8s2", ("draid2x8s2", 9), false),
 ];
+/// Pools whose equal blocks are stored once: what the property `dedup` says, and the layout.
+const DEDUP: [(&str, &str, (&str, u32), bool); 4] = [
+    ("dedup-mirror2", "on", ("mirror2", 12), true),
+    ("dedup-verify-raidz1x3", "skein,verify", ("raidz1x3", 12), false),
+    ("dedup-weak-stripe3", "edonr,verify", ("stripe3", 9), false),
+    ("dedup-blake3-draid1x5s1", "blake3", ("draid1x5s1", 12), false),
+];
 /// Pools from which vdevs are removed, with the layout that they begin with.
 const REMOVED: [(&str, (&str, u32), bool); 2] = [("removed-mirror2", ("mirror2", 12), true), ("removed-stripe3", ("stripe3", 9), false)];
 /// Stored bytes up to which blocks of files are small there.
@@ -164,6 +171,8 @@ enum Kind {
     Removed,
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,
+    /// Program, twice over, with the property `dedup` as this says, also with several copies.
+    Dedup(&'static str),
     /// Program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
     /// Program, on a pool that writes log space maps.
@@ -214,6 +223,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(REMOVED.map(|(name, place, quick)| (name.to_string(), Kind::Removed, place, quick)));
     cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
+    cases.extend(DEDUP.map(|(name, value, place, quick)| (name.to_string(), Kind::Dedup(value), place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(LOGGED.map(|(name, place, quick)| (name.to_string(), Kind::Logged, place, quick)));
     cases.extend(KEPT.map(|(name, place, quick)| (name.to_string(), Kind::Kept(name == KEPT_LOGGED), place, quick)));
@@ -243,6 +253,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }));
     }
+    jobs.extend(old::jobs(oracle, wanted, &exec));
     for (cell, quick) in matrix::cells() {
         let name = cell.name();
         if !wanted.includes(&name, quick) {
@@ -332,6 +343,7 @@ impl Case<'_> {
             Kind::Objects => objects::objects(&pool)?,
             Kind::Life | Kind::Removed => self.lead_a_life(&pool, device_bytes)?,
             Kind::Classes => self.fill_classes(&pool)?,
+            Kind::Dedup(value) => self.fill_deduplicated(&pool, value)?,
             Kind::Kept(_) => self.fill_kept(&pool)?,
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Logged | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
@@ -437,6 +449,26 @@ impl Case<'_> {
             if (top.bias == Bias::Dedup) != (space.allocated == 0) {
                 return Err(format!("{} bytes on vdev {}, which is for {:?}", space.allocated, top.id, top.bias).into());
             }
+        }
+        Ok(program.expected)
+    }
+
+    /// Fills a pool whose equal blocks are stored once, and looks whether they are.
+    fn fill_deduplicated(&self, pool: &pool::Pool, value: &str) -> Result<crate::shadow::Expected, Failure> {
+        let set = |name: &str, value: &str| pool.dsl().hold(&self.pool)?.set_props(&[(name.to_string(), value.to_string())]);
+        set("dedup", value)?;
+        let mut program = Program::new(pool, self.size, u64::from(self.ashift));
+        program.fill()?;
+        pool.sync()?;
+        let first = pool.dedup_space();
+        set("copies", "2")?;
+        program.churn(self.size.rounds)?;
+        set("copies", "1")?;
+        program.churn(self.size.rounds)?;
+        pool.sync()?;
+        let space = pool.dedup_space();
+        if first.entries == 0 || space.entries == 0 || space.referenced_bytes < space.stored_bytes {
+            return Err(format!("nothing was stored once: {first:?}, then {space:?}").into());
         }
         Ok(program.expected)
     }

@@ -1,6 +1,6 @@
 //! `zfs clone` and `zfs promote`: file systems and volumes that begin as a snapshot.
 
-use crate::dataset::datasets::{Datasets, kind, kind_of, lacking, objection, parentless};
+use crate::dataset::datasets::{Datasets, kind, kind_of, objection, parentless};
 use crate::dataset::destroying::{mounted_by_hand, once_nobody_looks};
 use crate::dataset::maker::Maker;
 use crate::dataset::names::{check_fits, check_name, check_opened, nameless};
@@ -75,7 +75,7 @@ impl Datasets {
         if request.parents && pool.dsl().hold(&request.name).is_ok() {
             return Ok(done());
         }
-        let failed = |error: DslError| lacking(failure::dataset("create", &request.name, &error), &error, &request.properties);
+        let failed = |error: DslError| failure::dataset("create", &request.name, &error);
         let check_pool = || match Arc::ptr_eq(&pool, &origin.pool) {
             true => Ok(()),
             false => Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), "source and target pools differ")),

@@ -76,7 +76,7 @@ impl Datasets {
         let above = pool.dsl().hold(parent).ok();
         pool.dsl().create_dataset_with(&request.name, options, key.as_ref().map(|key| key.as_slice())).map_err(|error| match error {
             DslError::NotFound => parentless(&request.name),
-            other => lacking(failure::dataset("create", &request.name, &other), &other, &request.properties),
+            other => failure::dataset("create", &request.name, &other),
         })?;
         maker.take_over(pool.dsl(), &request.name);
         if request.no_mount || request.volume {
@@ -326,7 +326,7 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
             Some(why) => because(ErrorKind::NoSpace, failure.what, why),
             None => failure,
         },
-        error => lacking(failure, error, properties),
+        _ => failure,
     }
 }
 
@@ -352,16 +352,6 @@ fn inherit_failure(name: &str, property: &str, error: &DslError) -> Failure {
             .advise(format!("use 'zfs set {property}=none' to clear it, or 'zfs inherit -S {property}' to go back to the received value")),
         _ => failure,
     }
-}
-
-/// Failure that says what this version lacks of what was asked for, where it is that.
-pub(super) fn lacking(failure: Failure, error: &DslError, properties: &BTreeMap<String, String>) -> Failure {
-    let wants_dedup = properties.get("dedup").is_some_and(|value| value != "off");
-    if *error != DslError::Unsupported || !wants_dedup {
-        return failure;
-    }
-    because(ErrorKind::Unsupported, failure.what, "'dedup' is not available in this version, whatever the pool's features are")
-        .advise("leave it 'off': copies that cp(1) makes share their blocks where the pool has feature@block_cloning")
 }
 
 /// Reason why a limit cannot be, which takes no space itself (OpenZFS: `zfs_setprop_error`); none for other properties.
@@ -424,12 +414,13 @@ struct Planned {
 
 fn plan(pool: &OpenPool, request: &DatasetCreate, maker: Maker) -> Result<Planned, Failure> {
     if !request.volume {
-        let options = new_filesystem(&request.properties, maker)
+        let options = new_filesystem(&request.properties, maker, pool.pool().dsl().version())
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
         return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
     }
     let NewVolume { size, block_size, properties, remarks } =
-        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?
+            .in_version(pool.pool().dsl().version(), &request.properties);
     let options = CreateDataset {
         kind: ObjsetType::ZVOL,
         properties: properties.clone().into_iter().collect(),

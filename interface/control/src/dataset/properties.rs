@@ -40,8 +40,8 @@ fn value(value: PropValue) -> Value {
     }
 }
 
-/// Options of a new file system with these properties; those that are fixed at creation shape its master node.
-pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker) -> Result<CreateDataset, String> {
+/// Options of a new file system with these properties in a pool of a version; those that are fixed at creation shape its master node.
+pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker, pool: u64) -> Result<CreateDataset, String> {
     let case = match properties.get("casesensitivity").map(String::as_str) {
         None | Some("sensitive") => CaseSensitivity::Sensitive,
         Some("insensitive") => CaseSensitivity::Insensitive,
@@ -60,7 +60,7 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker
         return Err("'utf8only' must be 'on' where 'normalization' is not 'none'".to_string());
     }
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
-    let version = versions::of_new(properties)?;
+    let version = versions::of_new(properties, pool)?;
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
     let Maker { uid, gid, .. } = maker;
     let (limits, properties) = owners::split(properties);

@@ -20,9 +20,16 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// Version that a new file system is to have; None where nothing is said.
-pub(super) fn of_new(properties: &BTreeMap<String, String>) -> Result<Option<u64>, String> {
-    let version = properties.get("version").and_then(|word| number(word));
+/// Version that a new file system is to have in a pool of this version; None where nothing is said, and the pool has the newest.
+pub(super) fn of_new(properties: &BTreeMap<String, String>, pool: u64) -> Result<Option<u64>, String> {
+    let (said, most) = (properties.get("version").map(String::as_str), zpl::version::newest_in(pool));
+    let version = match said.and_then(number) {
+        // OpenZFS's command leaves the word to its kernel, which takes the newest that the pool has.
+        Some(_) if said == Some("current") => Some(most),
+        Some(version) if version > most => return Err(DslError::OldVersion(pool).to_string()),
+        None if most < zpl::version::newest_in(u64::MAX) => Some(most),
+        said => said,
+    };
     let is_old = version.is_some_and(|version| version < VERSION_NORMALIZATION);
     match OF_NAMES.into_iter().find(|name| is_old && properties.contains_key(*name)) {
         Some(name) => Err(format!("property '{name}' needs version {VERSION_NORMALIZATION} of file systems or a later one")),
@@ -49,6 +56,9 @@ pub(super) fn split(
 /// whatever version it had (OpenZFS: `zfs_prop_set_special`).
 pub(super) fn raise(mounts: &Mounts, handle: &DatasetHandle, version: Option<u64>) -> Result<(), DslError> {
     let Some(version) = version else { return Ok(()) };
+    if version > zpl::version::newest_in(handle.pool().version()) {
+        return Err(DslError::OldVersion(version));
+    }
     if version > handle.prop_u64("version")?.0 {
         enter(mounts, handle, version)?;
     }
@@ -75,11 +85,16 @@ mod tests {
     /// If this fails, somebody gets a file system that older systems take for one whose names differ by case.
     #[test]
     fn rules_of_names_need_a_version_that_has_them() {
-        let new = |words: &[(&str, &str)]| of_new(&words.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
+        let in_pool = |words: &[(&str, &str)], pool: u64| {
+            of_new(&words.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(), pool)
+        };
+        let new = |words: &[(&str, &str)]| in_pool(words, 5000);
         assert_eq!(new(&[]), Ok(None));
         assert_eq!(new(&[("version", "current"), ("utf8only", "on")]), Ok(Some(5)));
         assert_eq!(new(&[("version", "1"), ("atime", "off")]), Ok(Some(1)));
         assert_eq!(new(&[("version", "3"), ("casesensitivity", "mixed")]), Ok(Some(3)));
         assert!(new(&[("version", "2"), ("casesensitivity", "mixed")]).is_err_and(|why| why.contains("needs version 3")));
+        assert_eq!([1, 9, 15, 24].map(|pool| in_pool(&[], pool)), [Ok(Some(2)), Ok(Some(3)), Ok(Some(4)), Ok(None)], "by the pool");
+        assert!(in_pool(&[("version", "5")], 23).is_err_and(|why| why.contains("pool must be upgraded")));
     }
 }

@@ -6,6 +6,7 @@ use control_api::{ErrorKind, Failure, Remark};
 use dsl::prop::table::{Parsed, native, size as size_of};
 use dsl::volume::{DEFAULT_BLOCK_BYTES, SIZE_MAX};
 use dsl::{DatasetHandle, DslError};
+use ondisk::names::spa_version;
 use std::collections::BTreeMap;
 use vdev::{TopKind, VdevTree};
 
@@ -67,6 +68,17 @@ impl NewVolume {
         }
         let remarks = given.and_then(|given| waste(given, usual, least)).map(Remark::Warning).into_iter().collect();
         Ok(NewVolume { size, block_size, properties, remarks })
+    }
+
+    /// The volume as pools of a version can have it: before version 9 its space is kept by its reservation (OpenZFS: `zfs_do_create`).
+    pub fn in_version(mut self, version: u64, asked: &BTreeMap<String, String>) -> NewVolume {
+        if version < spa_version::REFRESERVATION
+            && !asked.contains_key("refreservation")
+            && let Some(bytes) = self.properties.remove("refreservation")
+        {
+            self.properties.entry("reservation".to_string()).or_insert(bytes);
+        }
+        self
     }
 }
 
@@ -236,6 +248,8 @@ mod tests {
         assert_eq!((made.size, made.block_size), (114_688, 16384));
         assert_eq!(made.properties.get("refreservation"), Some(&reservation(&tree, 114_688, 16384).to_string()));
         assert!(!made.properties.contains_key("volblocksize"), "the default is not stored");
+        let old = made.in_version(8, &asked(&[("volsize", "100000")])).properties;
+        assert_eq!((old.get("refreservation"), old.get("reservation")), (None, Some(&reservation(&tree, 114_688, 16384).to_string())));
         let sparse = plan(&[("volsize", "1M"), ("volblocksize", "64K")], true).expect("a plan");
         assert_eq!((sparse.block_size, sparse.properties.get("refreservation")), (65536, None));
         let auto = plan(&[("volsize", "1M"), ("refreservation", "auto")], true).expect("a plan");

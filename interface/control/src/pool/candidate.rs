@@ -16,7 +16,6 @@ const BY_NAME: &str = "The pool can be imported using its name or numeric identi
 const DESTROYED: &str = "The pool was destroyed, but can be imported using the '-Df' flags.";
 const WITH_FORCE: &str = "The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.";
 const WITHOUT_SOME: &str = "The pool can be imported using its name or numeric identifier, though\n\tsome features will not be available without an explicit 'zpool upgrade'.";
-const READ_ONLY: &str = "The pool can be imported read-only using its name or numeric identifier.";
 const ACTIVE: &str = "The pool is currently imported by another system.";
 const HELD: &str = "The pool, or a device of it, is in use by another process of this system.";
 const LET_GO: &str = "The pool cannot be imported until that process has let it go: export it\n\tthere, or end what has its devices open.";
@@ -76,7 +75,6 @@ fn refused(problem: &PoolError) -> Said {
         PoolError::MissingDevices(_) => {
             Said { message_id: Some("ZFS-8000-3C"), state: unavailable("insufficient replicas"), ..said(MISSING, ATTACH) }
         }
-        PoolError::OldVersion(_) => said(LEGACY, READ_ONLY),
         PoolError::Active { hostid, hostname } => {
             let from =
                 format!("The pool must be exported from {} (hostid={hostid:x})\n\tbefore it can be safely imported.", shown(hostname));
@@ -200,7 +198,6 @@ mod tests {
             (PoolError::UnsupportedFeatures { features: features(), read_only: true }, Some("UNAVAIL"), "\"-o readonly=on\""),
             (PoolError::MissingDevices(Vec::new()), Some("UNAVAIL"), "Attach the missing"),
             (PoolError::MissingVdev(ondisk::VdevId(1)), Some("UNAVAIL"), "Attach the missing"),
-            (PoolError::OldVersion(10), None, "can be imported read-only"),
             (PoolError::Active { hostid: 26, hostname: "other".into() }, Some("UNAVAIL"), "exported from other (hostid=1a)"),
             (PoolError::NoHostid, Some("UNAVAIL"), "zgenhostid(8) command.\n\t'zirconia hostid' does that"),
             (PoolError::IntentLogs(vec!["tank/a".into()]), None, "\"-o readonly=on\""),

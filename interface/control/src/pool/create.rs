@@ -108,7 +108,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     Ok(wanted)
 }
 
-/// Version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
+/// Version that a pool is to have (OpenZFS: `zpool_valid_proplist`).
 fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
     let version = dsl::prop::table::size(value)?;
     match version {
@@ -116,8 +116,7 @@ fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
         _ if request.properties.keys().any(|name| name.starts_with("feature@")) => {
             Err("'feature@' and 'version' properties cannot be specified together".to_string())
         }
-        26..=28 => Ok(version),
-        1..=25 => Err(format!("pools of version {version} cannot be written in this version: 26 to 28 and 5000 can")),
+        _ if pool::is_version(version) => Ok(version),
         _ => Err(format!("property 'version' number {version} is invalid.")),
     }
 }
@@ -176,7 +175,8 @@ fn planned(intake: &Intake, request: &PoolCreate, name: &str, what: &str) -> Res
     if let Some(mountpoint) = &request.mountpoint {
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
     }
-    let root = new_filesystem(&fs_properties, Maker::daemon()).map_err(|why| because(ErrorKind::Invalid, what, why))?;
+    let version = wanted.version.unwrap_or(pool::VERSION_WITH_FEATURES);
+    let root = new_filesystem(&fs_properties, Maker::daemon(), version).map_err(|why| because(ErrorKind::Invalid, what, why))?;
     let devices = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, what)? };
     check_sizes(&devices.leaves(), &request.new.caches, what)?;
     Ok(Planned { claim, altroot, wanted, root, devices })

@@ -235,8 +235,6 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
     let goes_back = rewind_of(request) != Rewind::Never;
     let devices = found.devices().chain(found.devices_that_left().filter(|_| goes_back));
     let paths: Vec<String> = devices.map(|device| device.path().to_string_lossy().into_owned()).collect();
-    let is_too_old = found.is_too_old_to_write() && !read_only;
-    let read_only = read_only || is_too_old;
     if request.dry_run {
         return previewed(intake, found, request, (read_only, &what));
     }
@@ -253,11 +251,6 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
     }
     if !read_only {
         outcome.remarks.extend(outcome.rewound.as_ref().map(remark_of));
-    }
-    if is_too_old {
-        let version = found.version();
-        let why = format!("pool version {version} is too old to be written (26 and later are)");
-        outcome.remarks.push(Remark::Output(format!("'{name}' was imported read-only: {why}")));
     }
     outcome.remarks.extend(set_asked(intake, request, &name, read_only, &what)?);
     Ok(outcome)

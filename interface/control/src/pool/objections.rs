@@ -70,11 +70,11 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
         "readonly" if occasion != Occasion::Import => wrong(format!("property '{name}' can only be set at import time")),
         "altroot" if occasion == Occasion::Later => wrong(format!("property '{name}' can only be set during pool creation or import")),
         "bootfs" if occasion != Occasion::Later => wrong(format!("property '{name}' cannot be set at creation or import time")),
-        "version" if occasion != Occasion::Creation => wrong("a pool's version cannot be changed in this version".to_string()),
+        "version" if occasion == Occasion::Import => wrong("property 'version' cannot be set at import time".to_string()),
         "zia_provider" if occasion != Occasion::Later => {
             wrong(format!("property '{name}' can be set once the pool is there ('zpool set')"))
         }
-        "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: there is no deduplication")),
+        "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: tables of deduplication are not limited")),
         "multihost" if value == "on" && host().id == 0 => wrong(NO_HOSTID.to_string()),
         "ashift" => ashift_of(value).err(),
         "comment" => of_comment(value),
@@ -189,7 +189,7 @@ mod tests {
             ("readonly", "on", [false, true, false]),
             ("altroot", "/mnt", [true, true, false]),
             ("bootfs", "tank/root", [false, false, true]),
-            ("version", "28", [true, false, false]),
+            ("version", "28", [true, false, true]),
             ("feature@lz4_compress", "disabled", [true, false, false]),
             ("failmode", "continue", [true, true, true]),
             ("org.example:x", "1", [true, true, true]),

@@ -80,6 +80,12 @@ pub(crate) fn set_stored(open: &OpenPool, name: &str, value: &str, what: &str) -
         // It may have got an id since the pool was opened.
         open.pool().set_host(host());
     }
+    if name == "version" {
+        return open.pool().set_prop(name, value).map(|()| open.follow_features()).map_err(|error| match error {
+            PoolError::BadValue => because(ErrorKind::Invalid, what, format!("property 'version' number {value} is invalid.")),
+            other => pool_failure(what.to_string(), &other),
+        });
+    }
     open.pool().set_prop(name, value).map_err(|error| match error {
         PoolError::BadProperty => because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set in this version")),
         PoolError::BadValue if name == "bootfs" => because(ErrorKind::Invalid, what, format!("'{value}' is an invalid name")),

@@ -1,4 +1,4 @@
-//! `zpool upgrade`: features that pools made here have from the start, enabled on pools that lack them.
+//! `zpool upgrade`: pools go to the newest version, and get the features that pools made here have from the start. Another version is a property to set.
 
 use crate::failure::{because, pool_failure};
 use crate::pool::properties::set_stored;
@@ -23,7 +23,15 @@ fn compatibility_of(open: &OpenPool, what: &str) -> Result<String, Failure> {
     Ok(value.filter(|value| value != "-").unwrap_or_default())
 }
 
-/// Enables what a pool lacks, or tells what that is (OpenZFS: `upgrade_enable_all`).
+/// Refuses to raise the version of a pool that is to stay as old systems know it (OpenZFS: `upgrade_version`).
+fn check_legacy(compatibility: &str, what: &str) -> Result<(), Failure> {
+    match compatibility {
+        "legacy" => Err(because(ErrorKind::Invalid, what, "Upgrade not performed because 'compatibility' property set to 'legacy'.")),
+        _ => Ok(()),
+    }
+}
+
+/// Enables what a pool lacks, in the newest version, or tells what that is (OpenZFS: `upgrade_version`, `upgrade_enable_all`).
 pub(crate) fn upgrade(pools: &Pools, request: &PoolUpgrade) -> Result<Response, Failure> {
     let what = format!("cannot upgrade '{}'", request.pool);
     let open = pools.open_pool(&request.pool)?;
@@ -37,11 +45,13 @@ pub(crate) fn upgrade(pools: &Pools, request: &PoolUpgrade) -> Result<Response, 
     if request.dry_run {
         return Ok(report(if has_features { lacking(&features, None) } else { Vec::new() }));
     }
+    let wish = compatibility_of(&open, &what)?;
+    let allowed = compatibility::allowed(&wish).map_err(|why| because(ErrorKind::Invalid, what.clone(), why))?;
     if !has_features {
-        return Err(because(ErrorKind::Unsupported, what, "pools from before feature flags cannot be upgraded in this version"));
+        check_legacy(&wish, &what)?;
+        set_stored(&open, "version", &pool::VERSION_WITH_FEATURES.to_string(), &what)?;
     }
-    let allowed = compatibility::allowed(&compatibility_of(&open, &what)?).map_err(|why| because(ErrorKind::Invalid, what.clone(), why))?;
-    let wanted = lacking(&features, allowed.as_ref());
+    let wanted = lacking(&open.pool().features(), allowed.as_ref());
     wanted.iter().try_for_each(|name| set_stored(&open, &format!("feature@{name}"), "enabled", &what))?;
     Ok(report(wanted))
 }

@@ -5,7 +5,7 @@ use crate::pool::{OpenPool, cache_file, compatibility};
 use crate::provider::offload;
 use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
 use crate::report::{pictures, sweeps, vdev_props};
-use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
+use control_api::{DedupReport, PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
 use ondisk::Guid;
 use std::collections::BTreeSet;
 
@@ -73,6 +73,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         vdevs,
         spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),
         caches: open.pool().caches().iter().map(pictures::cache).collect(),
+        dedup: dedup(open),
         error_count,
         errors: damaged,
         errors_unavailable,
@@ -80,6 +81,21 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// Report of the tables of deduplication; None where there are none.
+fn dedup(open: &OpenPool) -> Option<DedupReport> {
+    let mut report = DedupReport::default();
+    for table in open.pool().dedup_tables() {
+        report.entries = report.entries.saturating_add(table.entries);
+        report.disk_bytes = report.disk_bytes.saturating_add(table.disk_bytes);
+        report.memory_bytes = report.memory_bytes.saturating_add(table.memory_bytes);
+        report.histogram.resize(report.histogram.len().max(table.histogram.len()), [0; 8]);
+        for (sums, more) in report.histogram.iter_mut().zip(&table.histogram) {
+            sums.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
+        }
+    }
+    (report.entries > 0).then_some(report)
 }
 
 /// Reports of the sequential rebuilds of a pool.
@@ -175,7 +191,10 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
         }
     }
     let (shared, kept) = (open.pool().shared_space(), open.pool().checkpoint().map_or(0, |known| known.bytes()));
+    let dedup = open.pool().dedup_space();
     let facts = [
+        ("dedupratio", Value::Ratio(dedup.ratio_percent())),
+        ("dedup_table_size", Value::Count(dedup.table_bytes)),
         ("checkpoint", if kept > 0 { Value::Bytes(kept) } else { Value::None }),
         ("bcloneused", Value::Count(shared.used_bytes)),
         ("bclonesaved", Value::Count(shared.saved_bytes)),

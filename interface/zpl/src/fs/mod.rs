@@ -72,7 +72,10 @@ impl Zfs {
         version::enter(objset, &master, version, tx)?;
         let unlinked = zap::create(objset, ObjectType::UNLINKED_SET, tx)?;
         master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
-        objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
+        // Object sets of pools from before version 15 have no room for what users use.
+        if objset.props().has_accounts() {
+            objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
+        }
         Accounting::install(objset);
         let project_quota = options.project_quota || objset.flags() & objset_flags::PROJECTQUOTA_COMPLETE != 0;
         let settings = Settings { project_quota, ..Settings::default() };

@@ -18,7 +18,7 @@
 
 use crate::blocks::Blocks;
 use crate::props::WritePolicy;
-use crate::{BlockError, BlockWrite, Keep};
+use crate::{BlockError, BlockWrite, Dedup, Keep};
 use abd::Abd;
 use exec::{Computing, Mutex, TaskClass};
 use ondisk::{BlockPtr, Compression, ObjectId, ObjectType, Txg};
@@ -114,6 +114,8 @@ impl Batch {
                 zstd_level: self.request.policy.zstd_level,
                 copies: self.request.policy.copies,
                 small_bytes: self.request.policy.small_bytes,
+                // Tables are the sync's: no direct write is looked up (OpenZFS: `WP_DIRECT_WR`).
+                dedup: Dedup::Off,
                 previous: BlockPtr::HOLE,
                 keep: Keep::Once,
                 seal: None,

@@ -22,13 +22,13 @@ pub(super) fn with_blocks(pointers: &[BlockPtr]) -> impl Iterator<Item = &BlockP
     pointers.iter().filter(|bp| has_block(bp))
 }
 
-/// True for pointers that an object of these facts can have as well. What dedup tables or keys have a say in stays with its object.
+/// True for pointers that an object of these facts can have as well. What keys have a say in stays with its object.
 fn may_take(bp: &BlockPtr, core: &Core) -> bool {
     if bp.is_hole() {
         return true;
     }
     let is_like = bp.level() == 0 && bp.object_type() == core.kind && bp.lsize() == core.block_size;
-    let is_plain = if bp.is_embedded() { bp.embedded_kind() == EmbeddedKind::DATA } else { !bp.is_dedup() };
+    let is_plain = !bp.is_embedded() || bp.embedded_kind() == EmbeddedKind::DATA;
     is_like && is_plain && !bp.uses_crypt()
 }
 

@@ -196,7 +196,7 @@ impl Dnode {
     ///
     /// # Errors
     /// [`DmuError::NotSupported`] where the store does not let blocks be shared, for metadata, and for pointers of blocks that this object cannot have:
-    /// of another size or type, deduplicated or encrypted. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
+    /// of another size or type, or encrypted. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
     /// Nothing is changed then.
     pub fn clone_blocks(&self, first: u64, pointers: &[BlockPtr], tx: &Tx) -> Result<(), DmuError> {
         self.context.blocks.check_writable()?;

@@ -1,7 +1,7 @@
 //! The block tree of an object as of the last sync: its roots, and what else only a sync changes.
 
 use super::core::Core;
-use ondisk::{BlockId, BlockPtr, DNODE_BLOCK_PTRS_MAX, DnodePhys, ObjectType, dnode_flags};
+use ondisk::{BlockId, BlockPtr, DNODE_BLOCK_PTRS_MAX, DnodePhys, ObjectType, SECTOR_BYTES, dnode_flags};
 use std::sync::Arc;
 
 /// The block tree as of the last sync; immutable, replaced as a whole.
@@ -76,8 +76,12 @@ impl Tree {
     }
 }
 
-/// The record of a dnode.
-pub(crate) fn dnode_phys(core: &Core, tree: &Tree) -> DnodePhys {
+/// The record of a dnode; in pools from before version 3 its space is counted in sectors (OpenZFS: `dnode_diduse_space`).
+pub(crate) fn dnode_phys(core: &Core, tree: &Tree, counts_sectors: bool) -> DnodePhys {
+    let (used, flags) = match counts_sectors {
+        true => (tree.used_bytes / SECTOR_BYTES as u64, tree.flags & !dnode_flags::USED_BYTES),
+        false => (tree.used_bytes, tree.flags),
+    };
     DnodePhys {
         object_type: core.kind,
         indirect_shift: core.indirect_shift,
@@ -85,11 +89,11 @@ pub(crate) fn dnode_phys(core: &Core, tree: &Tree) -> DnodePhys {
         bonus_type: core.bonus_type,
         checksum: core.checksum,
         compression: core.compression,
-        flags: tree.flags,
+        flags,
         data_block_sectors: (core.block_size / 512) as u16,
         extra_slots: core.slots - 1,
         max_block: BlockId(core.max_block),
-        used: tree.used_bytes,
+        used,
         block_ptrs: tree.block_ptrs,
         block_ptr_count: core.block_ptr_count,
         bonus: core.bonus.to_vec(),

@@ -1,7 +1,7 @@
 //! What of the objset block changes besides the dnodes in it, and where the block is.
 
 use exec::Mutex;
-use ondisk::{BlockPtr, DnodePhys, OBJSET_BYTES, ObjsetPhys, ObjsetType, Txg, ZilHeader, objset_flags};
+use ondisk::{BlockPtr, DnodePhys, ObjsetPhys, ObjsetType, Txg, ZilHeader, objset_flags};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts of the objset block.
@@ -30,15 +30,15 @@ impl Facts {
 pub(crate) struct Head(Mutex<Facts>);
 
 impl Head {
-    /// Makes the head of a new object set, dirty in `txg`.
-    pub(super) fn new(txg: Txg) -> Head {
+    /// Makes the head of a new object set of so many bytes, dirty in `txg`.
+    pub(super) fn new(txg: Txg, block_bytes: usize) -> Head {
         Head(Mutex::new(Facts {
             zil_header: ZilHeader::default(),
             zil_changes: BTreeMap::new(),
             flags: 0,
             portable_mac: [0; 32],
             local_mac: [0; 32],
-            block_bytes: OBJSET_BYTES,
+            block_bytes,
             root: BlockPtr::HOLE,
             dirty: BTreeSet::from([txg]),
         }))
@@ -97,11 +97,11 @@ impl Head {
         });
     }
 
-    /// Has room for the records of all accounting objects from the next sync on: object sets of old versions are smaller
+    /// Has at least so many bytes from the next sync on, with room for the records of accounting objects: object sets of old versions are smaller
     /// (OpenZFS: `dmu_objset_open_impl` lets them grow).
-    pub(super) fn make_room(&self) {
+    pub(super) fn make_room(&self, bytes: usize) {
         let mut facts = self.0.lock();
-        facts.block_bytes = facts.block_bytes.max(OBJSET_BYTES);
+        facts.block_bytes = facts.block_bytes.max(bytes);
     }
 
     pub(super) fn zil_header(&self) -> ZilHeader {

@@ -120,7 +120,7 @@ impl Objset {
         let tree = Tree::empty(&core);
         let meta = Dnode::new(context.clone(), META_DNODE_OBJECT, core, tree);
         context.announce(tx);
-        Ok(Self::assemble(context, kind, (meta, [None, None, None]), Head::new(tx.txg())))
+        Ok(Self::assemble(context, kind, (meta, [None, None, None]), Head::new(tx.txg(), props.objset_bytes)))
     }
 
     fn assemble(
@@ -284,7 +284,7 @@ impl Objset {
     /// Makes an object at this number (also the accounting objects -1, -2, -3).
     pub fn claim_object(&self, object: ObjectId, new: NewObject, tx: &Tx) -> Result<Arc<Dnode>, DmuError> {
         if is_own(object) {
-            self.head.make_room();
+            self.head.make_room(self.props().objset_bytes);
         }
         self.table.claim(object, new, tx)
     }

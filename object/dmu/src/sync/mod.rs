@@ -21,7 +21,7 @@ use crate::dnode::dnode_phys;
 use crate::objset::{Objset, OwnerCharges};
 use crate::props::{BlockKind, write_policy};
 use crate::special::is_own;
-use crate::{BlockWrite, DmuError, Dnode, Keep, Tx};
+use crate::{BlockWrite, Dedup, DmuError, Dnode, Keep, Tx};
 use abd::Abd;
 use node::{Committed, NodeSync};
 use ondisk::{
@@ -200,6 +200,7 @@ impl Objset {
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             small_bytes: policy.small_bytes,
+            dedup: Dedup::Off,
             previous: old,
             keep: Keep::Kept,
             seal: None,
@@ -224,9 +225,10 @@ impl Objset {
 
     /// The objset block's contents as of `txg`.
     fn phys(&self, txg: Txg) -> ObjsetPhys {
+        let counts_sectors = self.props().counts_sectors;
         let record = |dnode: &Arc<Dnode>| {
             let (core, tree) = dnode.contents.record_at(txg);
-            dnode_phys(&core, &tree)
+            dnode_phys(&core, &tree, counts_sectors)
         };
         let [user, group, project] = self.table().special().map(|dnode| dnode.as_ref().map(record));
         self.head().phys(txg, self.kind(), record(self.meta()), [user, group, project])

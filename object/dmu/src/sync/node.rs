@@ -198,6 +198,7 @@ impl NodeSync {
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             small_bytes: policy.small_bytes,
+            dedup: policy.dedup,
             previous: old,
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
             seal: None,
@@ -364,7 +365,7 @@ impl NodeSync {
 
     /// The dnode's record after the sync.
     pub(super) fn phys(&self) -> DnodePhys {
-        dnode_phys(&self.core, &self.new_tree())
+        dnode_phys(&self.core, &self.new_tree(), self.store().props().counts_sectors)
     }
 
     /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.

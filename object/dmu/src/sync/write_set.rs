@@ -98,7 +98,22 @@ impl WriteSet {
         self.hand_over();
         let shared = &self.shared;
         shared.goal.store(goal, Ordering::SeqCst);
-        shared.fell.wait_until(self.io.exec(), &|| shared.in_flight_bytes.load(Ordering::SeqCst) <= goal);
+        let is_below = || shared.in_flight_bytes.load(Ordering::SeqCst) <= goal;
+        match self.io.lookups() {
+            None => shared.fell.wait_until(self.io.exec(), &is_below),
+            Some(lookups) => {
+                let poked = shared.clone();
+                lookups.attend(Some(Arc::new(move || poked.fell.notify_all())));
+                loop {
+                    shared.fell.wait_until(self.io.exec(), &|| is_below() || lookups.is_asked());
+                    if is_below() {
+                        break;
+                    }
+                    lookups.answer();
+                }
+                lookups.attend(None);
+            }
+        }
         shared.goal.store(NOBODY_WAITS, Ordering::SeqCst);
     }
 }
@@ -107,7 +122,7 @@ impl WriteSet {
 mod tests {
     use super::WriteSet;
     use crate::testing::MemBlockIo;
-    use crate::{BlockError, BlockIo, BlockWrite, Keep, WriteDone};
+    use crate::{BlockError, BlockIo, BlockWrite, Dedup, Keep, LookupIo, Poke, WriteDone};
     use abd::Abd;
     use exec::{Exec, Mutex};
     use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
@@ -144,6 +159,65 @@ mod tests {
         }
     }
 
+    /// Store whose writes wait until somebody answers.
+    struct Asking {
+        io: Arc<MemBlockIo>,
+        asked: Mutex<Vec<(BlockWrite, WriteDone)>>,
+        poke: Mutex<Option<Poke>>,
+    }
+
+    impl BlockIo for Asking {
+        fn exec(&self) -> &Exec {
+            BlockIo::exec(&self.io)
+        }
+        fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+            BlockIo::read(&self.io, bp, bookmark)
+        }
+        fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+            BlockIo::prefetch(&self.io, bp, bookmark);
+        }
+        fn write(&self, write: BlockWrite, done: WriteDone) {
+            self.asked.lock().push((write, done));
+            let poke = self.poke.lock().clone();
+            if let Some(poke) = poke {
+                poke();
+            }
+        }
+        fn free(&self, txg: Txg, bp: &BlockPtr) {
+            BlockIo::free(&self.io, txg, bp);
+        }
+        fn dsize(&self, bp: &BlockPtr) -> u64 {
+            BlockIo::dsize(&self.io, bp)
+        }
+        fn lookups(&self) -> Option<&dyn LookupIo> {
+            Some(self)
+        }
+    }
+
+    impl LookupIo for Asking {
+        fn attend(&self, poke: Option<Poke>) {
+            *self.poke.lock() = poke;
+        }
+        fn is_asked(&self) -> bool {
+            !self.asked.lock().is_empty()
+        }
+        fn answer(&self) {
+            let asked = std::mem::take(&mut *self.asked.lock());
+            asked.into_iter().for_each(|(write, done)| BlockIo::write(&self.io, write, done));
+        }
+    }
+
+    /// If this fails, a sync waits for ever for blocks that wait for it.
+    #[test]
+    fn whoever_waits_for_writes_answers_what_they_ask() {
+        let io = Arc::new(Asking { io: MemBlockIo::inline(1), asked: Mutex::default(), poke: Mutex::default() });
+        let mut set = WriteSet::new(io.clone());
+        let indices: Vec<usize> = (0..100).map(|_| set.submit(block(4096))).collect();
+        let results = set.wait();
+        assert!(indices.iter().all(|index| results[*index].is_ok()));
+        assert!(io.poke.lock().is_none(), "nobody attends any more");
+    }
+
     fn block(bytes: usize) -> BlockWrite {
         BlockWrite {
             txg: Txg(4),
@@ -157,6 +231,7 @@ mod tests {
             zstd_level: 0,
             copies: 1,
             small_bytes: 0,
+            dedup: Dedup::Off,
             previous: BlockPtr::HOLE,
             keep: Keep::Kept,
             seal: None,

@@ -15,6 +15,7 @@ use crate::raw::RawStream;
 use crate::space::Space;
 use crate::{DslError, features, keys, names};
 use dmu::{Objset, Tx};
+use ondisk::names::spa_version;
 use ondisk::{DslDatasetPhys, ObjectType, ObjsetType, ds_flags, objset_flags};
 use std::sync::Arc;
 use zap::{CreateOptions, NormFlags};
@@ -191,7 +192,7 @@ impl Creation {
         let meta = &self.tree.meta;
         let object = Dataset::allocate(meta, tx)?;
         let mut phys = Dataset::new_record(meta, dir, tx);
-        phys.ds_flags = flags | ds_flags::UNIQUE_ACCURATE;
+        phys.ds_flags = flags | meta.accurate_flag();
         if tx.txg() == ondisk::Txg::INITIAL {
             phys.ds_creation_txg = 1;
         }
@@ -225,18 +226,15 @@ impl Creation {
         phys.ds_flags |= from.ds_flags & (ds_flags::INCONSISTENT | ds_flags::CI_DATASET);
         let origin_head = self.tree.head(&origin.dir)?;
         let deadlist = Deadlist::open(&self.tree.meta, origin_head.phys().ds_deadlist_obj)?;
-        phys.ds_deadlist_obj = deadlist.clone_keys(phys.ds_prev_snap_txg, tx)?;
-        let next_clones = match from.ds_next_clones_obj {
-            0 => self.tree.meta.create_zap(ObjectType::NEXT_CLONES, tx)?,
-            object => object,
-        };
-        self.tree.meta.zap(next_clones)?.add_int(object, tx)?;
-        origin.update(tx, |phys| {
-            phys.ds_num_children += 1;
-            phys.ds_next_clones_obj = next_clones;
-        })?;
-        let clones = origin.dir.clones_table(&self.tree.meta, tx)?;
-        self.tree.meta.zap(clones)?.add_int(object, tx)?;
+        phys.ds_deadlist_obj = deadlist.clone_keys(phys.ds_prev_snap_txg, origin.object, tx)?;
+        origin.update(tx, |phys| phys.ds_num_children += 1)?;
+        let version = self.tree.meta.services.version();
+        if version >= spa_version::NEXT_CLONES {
+            self.tree.add_next_clone(origin, object, tx)?;
+        }
+        if version >= spa_version::DIR_CLONES {
+            self.tree.add_clone(&origin.dir, object, tx)?;
+        }
         dir.update(tx, |phys| phys.dd_origin_obj = origin.object)
     }
 

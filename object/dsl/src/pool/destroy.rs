@@ -1,7 +1,8 @@
 //! Destroying snapshots and datasets (OpenZFS: `dsl_destroy.c`).
 //!
 //! A snapshot's blocks that nobody else has are on the next snapshot's deadlist; they move to the pool's list of blocks to
-//! free, which [`Freeing::drain`] drains in bounded steps. A dataset's own blocks are queued by its root pointer.
+//! free, which [`Freeing::drain`] drains in bounded steps; in pools from before version 26 they are freed with the snapshot. A dataset's own
+//! blocks are queued by its root pointer.
 
 use super::bookmarks::Bookmarks;
 use super::freeing::Freeing;
@@ -15,6 +16,7 @@ use crate::dir::Dir;
 use crate::meta::{Usage, bump};
 use crate::{DslError, changed, features, keys, names};
 use dmu::Tx;
+use ondisk::names::spa_version;
 use ondisk::{dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +43,9 @@ impl Destruction {
 
     /// The snapshots of these full names that are there, after a look that they can be destroyed.
     pub(super) fn check_snapshots(&self, names: &[String], defer: bool) -> Result<Vec<Arc<Dataset>>, DslError> {
+        if defer {
+            self.tree.meta.check_version(spa_version::USERREFS)?;
+        }
         let found = self.tree.snapshots_named(names)?;
         found.iter().try_for_each(|snapshot| self.check_destroy_snapshot(snapshot, defer))?;
         Ok(found)
@@ -131,6 +136,9 @@ impl Destruction {
     fn settle_deadlists(&self, snapshot: &Dataset, prev: Option<&Arc<Dataset>>, next: &Dataset, tx: &Tx) -> Result<(), DslError> {
         let phys = snapshot.phys();
         let mut dead = Deadlist::open(&self.tree.meta, next.phys().ds_deadlist_obj)?;
+        if dead.is_old() {
+            return self.settle_old_deadlists(snapshot, prev, (next, &dead), tx);
+        }
         if let Some(prev) = prev {
             let gained = dead.usage_between(prev.phys().ds_prev_snap_txg, phys.ds_prev_snap_txg)?;
             prev.update(tx, |phys| bump(&mut phys.ds_unique_bytes, gained.used))?;
@@ -142,6 +150,36 @@ impl Destruction {
         let mut own = Deadlist::open(&self.tree.meta, phys.ds_deadlist_obj)?;
         dead.merge(&mut own, tx)?;
         own.free(tx)?;
+        snapshot.update(tx, |phys| phys.ds_deadlist_obj = 0)
+    }
+
+    /// As [`Destruction::settle_deadlists`] where all that died is on one list: what only the snapshot had is freed with this txg, and what is left goes to the
+    /// snapshot's own list, which is the next one's from now on (OpenZFS: `process_old_deadlist`).
+    fn settle_old_deadlists(
+        &self,
+        snapshot: &Dataset,
+        prev: Option<&Arc<Dataset>>,
+        (next, dead): (&Dataset, &Deadlist<'_>),
+        tx: &Tx,
+    ) -> Result<(), DslError> {
+        let (meta, phys) = (&self.tree.meta, snapshot.phys());
+        let (kept, freed) = dead.split(phys.ds_prev_snap_txg)?;
+        if let Some(prev) = prev {
+            let since = prev.phys().ds_prev_snap_txg;
+            let gained = kept.iter().filter(|bp| bp.birth().0 > since).fold(0, |sum, bp| sum + meta.usage(bp).used);
+            prev.update(tx, |phys| bump(&mut phys.ds_unique_bytes, gained))?;
+        }
+        Deadlist::open(meta, phys.ds_deadlist_obj)?.insert(&kept, tx)?;
+        let mut sum = Usage::default();
+        for bp in &freed {
+            sum += meta.usage(bp);
+            if !bp.is_embedded() {
+                meta.io.free(tx.txg(), bp);
+            }
+        }
+        snapshot.dir.charge(dd_used::SNAP, -sum, tx)?;
+        meta.bpobj_free(next.phys().ds_deadlist_obj, tx)?;
+        next.update(tx, |next| next.ds_deadlist_obj = phys.ds_deadlist_obj)?;
         snapshot.update(tx, |phys| phys.ds_deadlist_obj = 0)
     }
 

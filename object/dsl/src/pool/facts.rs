@@ -34,14 +34,31 @@ impl Tree {
 
     /// Names of the clones of a snapshot, sorted.
     pub(crate) fn clone_names(&self, snapshot: &Dataset) -> Result<Vec<String>, DslError> {
-        let objects = match snapshot.phys().ds_next_clones_obj {
-            0 => Vec::new(),
+        let phys = snapshot.phys();
+        let objects = match phys.ds_next_clones_obj {
+            0 if phys.ds_num_children < 2 => Vec::new(),
+            0 => self.heads_of_origin(snapshot.object)?,
             table => self.meta.integers(table)?,
         };
         let mut names =
             objects.into_iter().map(|object| Ok(self.dataset(object)?.dir.full_name())).collect::<Result<Vec<String>, DslError>>()?;
         names.sort();
         Ok(names)
+    }
+
+    /// Heads of all directories that begin where a snapshot is: nothing else tells that before version 11.
+    fn heads_of_origin(&self, snapshot: u64) -> Result<Vec<u64>, DslError> {
+        let (mut found, mut waiting) = (Vec::new(), vec![self.root_dir.clone()]);
+        while let Some(dir) = waiting.pop() {
+            let phys = dir.phys();
+            if phys.dd_origin_obj == snapshot {
+                found.push(phys.dd_head_dataset_obj);
+            }
+            for child in self.children_of(&dir)? {
+                waiting.push(self.dir(child)?);
+            }
+        }
+        Ok(found)
     }
 
     /// Bytes that `dataset` has and its previous snapshot `prev` had not (OpenZFS: `dsl_dataset_space_written`).

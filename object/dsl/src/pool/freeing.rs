@@ -10,6 +10,8 @@ use crate::meta::{Meta, Usage};
 use crate::traverse::Walk;
 use crate::{DslError, features};
 use dmu::Tx;
+use exec::RwLock;
+use ondisk::names::spa_version;
 use ondisk::{BlockPtr, dd_used};
 use std::sync::Arc;
 
@@ -20,13 +22,14 @@ const LEAK_DIR: &str = "$LEAK";
 /// The list of blocks in the pool directory.
 const FREE_BPOBJ_NAME: &str = "free_bpobj";
 
+/// Form of that list: one that can refer to others (OpenZFS: `BPOBJ_SIZE_V2`).
+const NEW_LIST: usize = 2;
+
 /// Blocks that are nobody's and not free yet.
 pub(crate) struct Freeing {
     tree: Arc<Tree>,
-    /// None in pools before version 26, which are read only.
-    free_dir: Option<Arc<Dir>>,
-    /// The list of blocks of destroyed snapshots; 0 there.
-    free_bpobj: u64,
+    /// Where what waits is charged to, and the list of blocks of destroyed snapshots; none in pools before version 26, where nothing waits.
+    place: RwLock<Option<(Arc<Dir>, u64)>>,
     livelists: Livelists,
     bptree: Bptree,
 }
@@ -40,21 +43,35 @@ impl Freeing {
 
     /// Opens what waits in the pool.
     pub(super) fn open(tree: Arc<Tree>) -> Result<Freeing, DslError> {
-        let free_bpobj = match tree.meta.directory()?.try_lookup_u64(FREE_BPOBJ_NAME)? {
-            None if tree.meta.services.is_writeable() => return Err(DslError::NotFound),
-            found => found.unwrap_or(0),
-        };
-        let free_dir = match free_bpobj {
-            0 => None,
-            _ => Some(tree.special_dir(FREE_DIR)?.ok_or(DslError::NotFound)?),
+        let services = &tree.meta.services;
+        let place = match tree.meta.directory()?.try_lookup_u64(FREE_BPOBJ_NAME)? {
+            None if services.is_writeable() && services.version() >= spa_version::DEADLISTS => return Err(DslError::NotFound),
+            None => None,
+            Some(list) => Some((tree.special_dir(FREE_DIR)?.ok_or(DslError::NotFound)?, list)),
         };
         let (livelists, bptree) = (Livelists::load(tree.meta.clone())?, Bptree::load(tree.meta.clone())?);
-        Ok(Freeing { free_dir, free_bpobj, livelists, bptree, tree })
+        Ok(Freeing { place: RwLock::new(place), livelists, bptree, tree })
+    }
+
+    /// Makes the list, and what it is charged to, in a pool that gets version 26 or a later one (OpenZFS: `dsl_pool_upgrade_dir_clones`).
+    pub(super) fn begin(&self, tx: &Tx) -> Result<(), DslError> {
+        let meta = &self.tree.meta;
+        let dir = Dir::create(meta, &NewDir { parent: Some(&self.tree.root_dir), name: FREE_DIR }, tx)?;
+        let dir = self.tree.dir_known(dir, self.tree.root_dir.clone(), FREE_DIR.to_string())?;
+        let list = meta.bpobj_alloc_of(NEW_LIST, tx)?;
+        meta.directory()?.add_u64(FREE_BPOBJ_NAME, list, tx)?;
+        *self.place.write() = Some((dir, list));
+        Ok(())
+    }
+
+    /// Where what waits is charged to.
+    fn free_dir(&self) -> Option<Arc<Dir>> {
+        self.place.read().as_ref().map(|(dir, _)| dir.clone())
     }
 
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> u64 {
-        self.free_dir.as_ref().map_or(0, |dir| dir.used())
+        self.free_dir().map_or(0, |dir| dir.used())
     }
 
     /// Bytes that could not be freed because what led to them is damaged.
@@ -64,23 +81,26 @@ impl Freeing {
 
     /// True when something waits.
     pub(super) fn is_pending(&self) -> bool {
-        let has_list = || self.free_bpobj != 0 && Bpobj::open(&self.tree.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty());
+        let has_list = || self.list() != 0 && Bpobj::open(&self.tree.meta, self.list()).is_ok_and(|list| !list.is_empty());
         !self.bptree.is_empty() || !self.livelists.is_empty() || has_list()
     }
 
     /// The list that blocks of destroyed snapshots go to, after a look that it can be read.
     pub(super) fn check_list(&self) -> Result<(), DslError> {
-        Bpobj::open(&self.tree.meta, self.free_bpobj).map(drop)
+        match self.list() {
+            0 => Ok(()),
+            list => Bpobj::open(&self.tree.meta, list).map(drop),
+        }
     }
 
-    /// The object of the list of blocks; what is moved there is charged with [`Freeing::charge`].
+    /// The object of the list of blocks, or 0; what is moved there is charged with [`Freeing::charge`].
     pub(super) fn list(&self) -> u64 {
-        self.free_bpobj
+        self.place.read().as_ref().map_or(0, |(_, list)| *list)
     }
 
     /// Charges space that waits to be freed, or no longer does.
     pub(super) fn charge(&self, change: Usage, tx: &Tx) -> Result<(), DslError> {
-        self.free_dir.as_ref().map_or(Ok(()), |dir| dir.charge(dd_used::HEAD, change, tx))
+        self.free_dir().map_or(Ok(()), |dir| dir.charge(dd_used::HEAD, change, tx))
     }
 
     /// Charges space that is lost for good to `$LEAK` (OpenZFS: `dsl_process_async_destroys`).
@@ -128,8 +148,12 @@ impl Freeing {
     /// Frees at most `blocks_max` blocks and says how many.
     pub(super) fn drain(&self, blocks_max: u64, tx: &Tx) -> Result<u64, DslError> {
         let meta = &self.tree.meta;
+        if self.list() == 0 {
+            // Nothing waits there, ever.
+            return Ok(0);
+        }
         let mut freed = Usage::default();
-        let count = meta.bpobj_drain(self.free_bpobj, blocks_max, tx, |bp| {
+        let count = meta.bpobj_drain(self.list(), blocks_max, tx, |bp| {
             freed += meta.usage(bp);
             if !bp.is_embedded() {
                 meta.io.free(tx.txg(), bp);
@@ -155,7 +179,7 @@ impl Freeing {
 
     /// Moves to `$LEAK` the bytes still charged to `$FREE` when nothing waits any more: they were on lists that could not be read.
     fn settle(&self, tx: &Tx) -> Result<(), DslError> {
-        let Some(phys) = self.free_dir.as_ref().map(|dir| dir.phys()) else { return Ok(()) };
+        let Some(phys) = self.free_dir().map(|dir| dir.phys()) else { return Ok(()) };
         let left = Usage::new(phys.dd_used_bytes, phys.dd_compressed_bytes, phys.dd_uncompressed_bytes);
         if left.used == 0 || self.is_pending() {
             return Ok(());

@@ -8,6 +8,7 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use dmu::Tx;
 use ondisk::ObjectType;
+use ondisk::names::spa_version;
 use std::sync::Arc;
 
 /// Most bytes of a tag, final zero byte included (OpenZFS: `MAXNAMELEN`).
@@ -56,6 +57,7 @@ impl Holds {
         if tag.is_empty() || tag.contains('\0') {
             return Err(DslError::BadName);
         }
+        self.tree.meta.check_version(spa_version::USERREFS)?;
         let found = self.there(names)?;
         for snapshot in &found {
             if self.has(snapshot, tag)? {

@@ -33,6 +33,7 @@ mod snapshot;
 mod sync;
 mod task;
 mod tree;
+mod upgrade;
 mod verbs;
 mod waiting;
 
@@ -64,6 +65,7 @@ use freeing::{FREE_DIR, Freeing};
 use holds::Holds;
 pub(crate) use intent::LiveLogs;
 use limits::Limits;
+use ondisk::names::spa_version;
 use ondisk::{BlockPtr, Txg};
 use promote::Promotion;
 use receive::Receiving;
@@ -75,6 +77,7 @@ use snapshot::{ORIGIN_DIR, Snapshots};
 use std::sync::Arc;
 use task::Tasks;
 use tree::Tree;
+pub use upgrade::Upgraded;
 use zil::Arena;
 
 const MOS_DIR: &str = "$MOS";
@@ -111,19 +114,22 @@ impl std::fmt::Debug for DslPool {
 }
 
 impl DslPool {
-    /// Fills a new MOS: root directory, `$MOS`, `$FREE`, `$ORIGIN` with its snapshot, and the list of blocks to free
-    /// (OpenZFS: `dsl_pool_create`). In syncing context of the pool's first txg.
+    /// Fills a new MOS: root directory, `$MOS`, `$FREE`, `$ORIGIN` with its snapshot, and the list of blocks to free, as far as the
+    /// pool's version has them (OpenZFS: `dsl_pool_create`). In syncing context of the pool's first txg.
     pub fn create(mos: Mos, services: Arc<dyn PoolServices>, txgs: Arc<TxgManager>, tx: &Tx) -> Result<Arc<DslPool>, DslError> {
         let meta = Meta::new(mos.objset().clone(), services.clone());
         let root = Dir::create(&meta, &NewDir { parent: None, name: "" }, tx)?;
         let root = Dir::load(&meta, root, None, services.pool_name())?;
         Dir::create(&meta, &NewDir { parent: Some(&root), name: MOS_DIR }, tx)?;
-        Dir::create(&meta, &NewDir { parent: Some(&root), name: FREE_DIR }, tx)?;
-        Freeing::create(&meta, tx)?;
+        let version = services.version();
+        if version >= spa_version::DEADLISTS {
+            Dir::create(&meta, &NewDir { parent: Some(&root), name: FREE_DIR }, tx)?;
+            Freeing::create(&meta, tx)?;
+        }
         let pool = DslPool::assemble(mos, meta, txgs, root)?;
-        let origin = pool.creation.create_origin(tx)?;
-        pool.snapshots.take(&pool.tree.dataset(origin)?, ORIGIN_DIR, tx)?;
-        pool.tree.set_origin(origin)?;
+        if version >= spa_version::ORIGIN {
+            pool.make_origin(tx)?;
+        }
         Ok(pool)
     }
 
@@ -170,6 +176,11 @@ impl DslPool {
             live_logs,
             settings,
         }))
+    }
+
+    /// The pool's version (see `ondisk::names::spa_version`).
+    pub fn version(&self) -> u64 {
+        self.tree.meta.services.version()
     }
 
     /// The meta object set.

@@ -16,6 +16,7 @@ use crate::ports::Inheritance;
 use crate::space::Space;
 use crate::{DslError, names};
 use dmu::Tx;
+use ondisk::names::spa_version;
 use ondisk::{DD_FLAG_USED_BREAKDOWN, ObjsetId, Txg, dd_used, ds_flags};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ pub(super) struct Promoted {
     shared: Vec<Arc<Dataset>>,
     /// The first that came after the origin in the clone: a snapshot, or the clone itself.
     first: Arc<Dataset>,
-    /// Snapshot that the oldest of those that change hands came from.
-    before: Arc<Dataset>,
+    /// Snapshot that the oldest of those that change hands came from; none in pools before version 11, unless the other one is a clone itself.
+    before: Option<Arc<Dataset>>,
     /// Bookmarks of the other one that go along with the snapshots.
     bookmarks: Vec<Stored>,
     sums: Sums,
@@ -75,23 +76,29 @@ impl Promotion {
         let origin = self.tree.dataset(clone.dir.phys().dd_origin_obj)?;
         let other = self.tree.head(&origin.dir)?;
         let before = match origin.dir.phys().dd_origin_obj {
-            // Pools before version 26, where nothing names the clones either.
-            0 => return Err(DslError::Unsupported),
-            object => self.tree.dataset(object)?,
+            0 => None,
+            object => Some(self.tree.dataset(object)?),
         };
         let is_temporary = clone.phys().ds_flags & ds_flags::NOPROMOTE != 0;
-        if is_temporary || before.dir.phys().dd_clones == 0 || origin.dir.phys().dd_clones == 0 {
+        // Who is a clone of what is noted since version 26.
+        let are_noted = || before.as_ref().is_some_and(|before| before.dir.phys().dd_clones != 0) && origin.dir.phys().dd_clones != 0;
+        if is_temporary || self.notes_clones() && !are_noted() {
             return Err(DslError::Unsupported);
         }
         self.tree.check_promotion(&clone.dir, &origin.dir)?;
-        let shared = self.chain(&origin, before.object)?;
+        let shared = self.chain(&origin, before.as_ref().map_or(0, |before| before.object))?;
         self.check_names(&clone, &other, &shared)?;
         let bookmarks = self.bookmarks.check_move(&other, &clone, origin.phys().ds_creation_txg)?;
         let own = self.chain(&clone, origin.object)?;
         let first = own.last().cloned().ok_or(DslError::NotFound)?;
-        let sums = self.sums([&shared, &own, &self.chain(&other, origin.object)?], &first, &before)?;
+        let sums = self.sums([&shared, &own, &self.chain(&other, origin.object)?], &first, before.as_deref())?;
         self.space.check_transfer(&origin.dir, &clone.dir, sums.moved.used.max(0) as u64)?;
         Ok(Promoted { clone, origin, other, shared, first, before, bookmarks, sums })
+    }
+
+    /// True where directories note which heads are clones of their snapshots.
+    fn notes_clones(&self) -> bool {
+        self.tree.meta.services.version() >= spa_version::DIR_CLONES
     }
 
     /// A dataset and those before it up to the one with this object, which is left out (OpenZFS: `snaplist_make`).
@@ -135,10 +142,10 @@ impl Promotion {
     }
 
     /// Works out the sums, for what changes hands, what is the clone's own, and what stays the other one's.
-    fn sums(&self, [shared, own, left]: [&[Arc<Dataset>]; 3], first: &Dataset, before: &Dataset) -> Result<Sums, DslError> {
+    fn sums(&self, [shared, own, left]: [&[Arc<Dataset>]; 3], first: &Dataset, before: Option<&Dataset>) -> Result<Sums, DslError> {
         let origin = shared.first().ok_or(DslError::NotFound)?;
         // Every snapshot gave birth to what it refers to, less what the one before does, and what died in between.
-        let mut moved = origin.contents() + -before.contents();
+        let mut moved = origin.contents() + -before.map_or_else(Usage::default, Dataset::contents);
         for snapshot in shared {
             moved += Deadlist::usage_of(&self.tree.meta, snapshot.phys().ds_deadlist_obj)?;
         }
@@ -208,8 +215,9 @@ impl Promotion {
             table.remove_int(first.object, tx)?;
             table.add_int(passed, tx)?;
         }
-        clone.dir.update(tx, |phys| phys.dd_origin_obj = before.object)?;
+        clone.dir.update(tx, |phys| phys.dd_origin_obj = before.as_ref().map_or(0, |before| before.object))?;
         other.dir.update(tx, |phys| phys.dd_origin_obj = origin.object)?;
+        let Some(before) = before.as_ref().filter(|_| self.notes_clones()) else { return Ok(()) };
         meta.zap(other.dir.phys().dd_clones)?.remove_int(clone.object, tx)?;
         let above = meta.zap(before.dir.phys().dd_clones)?;
         above.add_int(clone.object, tx)?;
@@ -233,7 +241,7 @@ impl Promotion {
         let Promoted { clone, other, .. } = promoted;
         let meta = &self.tree.meta;
         let table = snapshot.phys().ds_next_clones_obj;
-        if table == 0 {
+        if table == 0 || !self.notes_clones() {
             return Ok(());
         }
         for next in meta.integers(table)?.into_iter().filter(|next| *next != passed) {

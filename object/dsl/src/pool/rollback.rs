@@ -82,7 +82,7 @@ impl Rollback {
         let dead = Deadlist::open(meta, old.ds_deadlist_obj)?;
         let returns = dead.usage_between(self.tree.origin_txg(&head.dir)?, u64::MAX)?;
         let given_up = head.contents() + Deadlist::usage_of(meta, old.ds_deadlist_obj)? + -target.contents();
-        let fresh = dead.clone_keys(goal.ds_creation_txg, tx)?;
+        let fresh = dead.clone_keys(goal.ds_creation_txg, target.object, tx)?;
         dead.free(tx)?;
         head.update(tx, |phys| {
             phys.ds_bp = goal.ds_bp;

@@ -10,7 +10,8 @@ use crate::prop::{RECEIVED, received_names};
 use crate::space::Space;
 use crate::{DslError, keys};
 use dmu::Tx;
-use ondisk::{ObjectType, ObjsetType};
+use ondisk::names::spa_version;
+use ondisk::{ObjectType, ObjsetType, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
@@ -35,6 +36,19 @@ pub(super) type Received = (Arc<Dataset>, Vec<(Prop, Value)>, Vec<(String, DslEr
 
 /// Properties whose values a dataset keeps elsewhere too, or counts from.
 const LIMITS: [&str; 6] = ["quota", "reservation", "refquota", "refreservation", "filesystem_limit", "snapshot_limit"];
+
+/// Version of pools from which on a property can have a value (OpenZFS: `zfs_check_settable`, `dsl_dataset_set_refquota_check`).
+fn version_of(name: &str, number: u64) -> u64 {
+    match (name, number) {
+        ("copies", _) => spa_version::DITTO_BLOCKS,
+        ("compression", 5..=13) => spa_version::GZIP_COMPRESSION,
+        ("compression", 14) => spa_version::ZLE_COMPRESSION,
+        ("refquota", _) => spa_version::REFQUOTA,
+        ("refreservation", _) => spa_version::REFRESERVATION,
+        ("aclinherit", 5) => spa_version::PASSTHROUGH_X,
+        _ => spa_version::INITIAL,
+    }
+}
 
 /// Changes of properties, with the parts of the pool that they need.
 pub(crate) struct Settings {
@@ -84,12 +98,12 @@ impl Settings {
     /// Values that need a feature of the pool or that this build cannot do.
     fn check_supported(&self, name: &str, value: &Parsed) -> Result<(), DslError> {
         let Parsed::Number(number) = *value else { return Ok(()) };
+        self.tree.meta.check_version(version_of(name, number))?;
         let feature = match (name, number) {
-            ("checksum", 11) => crate::features::SHA512,
-            ("checksum", 12) => crate::features::SKEIN,
-            ("checksum", 13) => crate::features::EDONR,
-            ("checksum", 14) => crate::features::BLAKE3,
-            ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
+            ("checksum" | "dedup", number) if number & 0xFF == 11 => crate::features::SHA512,
+            ("checksum" | "dedup", number) if number & 0xFF == 12 => crate::features::SKEIN,
+            ("checksum" | "dedup", number) if number & 0xFF == 13 => crate::features::EDONR,
+            ("checksum" | "dedup", number) if number & 0xFF == 14 => crate::features::BLAKE3,
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
             ("compression", 15) => crate::features::LZ4_COMPRESS,
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
@@ -104,6 +118,9 @@ impl Settings {
 
     /// Snapshots take user properties only.
     pub(super) fn check_snapshot_props(&self, properties: &[(String, String)]) -> Result<Vec<Setting>, DslError> {
+        if !properties.is_empty() {
+            self.tree.meta.check_version(spa_version::SNAP_PROPS)?;
+        }
         let checked: Vec<Setting> =
             properties.iter().map(|(name, value)| Ok((table::find(name)?, value.clone()))).collect::<Result<_, DslError>>()?;
         if checked.iter().any(|(prop, _)| matches!(prop, Prop::Native(_))) {
@@ -149,10 +166,26 @@ impl Settings {
                 dataset.refquota.store(number, Ordering::Relaxed);
                 Ok(())
             }
-            "refreservation" => dataset.set_refreservation(number, tx),
+            "refreservation" => {
+                self.make_unique_accurate(dataset, tx)?;
+                dataset.set_refreservation(number, tx)
+            }
             "filesystem_limit" | "snapshot_limit" if number != u64::MAX => self.limits.count_from(&dataset.dir, tx),
             _ => Ok(()),
         }
+    }
+
+    /// Counts anew what only a dataset has whose count nobody vouches for: those of old pools may be wrong (OpenZFS: `DS_UNIQUE_IS_ACCURATE`).
+    fn make_unique_accurate(&self, dataset: &Dataset, tx: &Tx) -> Result<(), DslError> {
+        let phys = dataset.phys();
+        if phys.ds_flags & ds_flags::UNIQUE_ACCURATE != 0 {
+            return Ok(());
+        }
+        let before = match phys.ds_prev_snap_obj {
+            0 => 0,
+            object => self.tree.dataset(object)?.referenced(),
+        };
+        dataset.recalculate_unique(&self.tree.meta, before, tx)
     }
 
     /// Space limits must be possible (OpenZFS: the `_check` functions of quota and reservation).
@@ -338,6 +371,9 @@ impl Settings {
         tx: &Tx,
     ) -> Result<(), DslError> {
         let zap = self.tree.meta.zap(self.props_table(dataset, tx)?)?;
+        if self.tree.meta.services.version() < spa_version::RECVD_PROPS {
+            return self.receive_as_set(dataset, (&zap, taken), tx);
+        }
         zap.update_u64(HAS_RECEIVED, 0, tx)?;
         let mut old = received_names(&zap)?;
         old.retain(|name| !kept.contains(name));
@@ -362,6 +398,17 @@ impl Settings {
             }
         }
         self.tree.refresh_props(&dataset.dir)
+    }
+
+    /// Sets what was received, in pools that do not tell it apart (OpenZFS: `dsl_prop_set_sync_impl` before version 22).
+    fn receive_as_set(&self, dataset: &Arc<Dataset>, (zap, taken): (&Zap, &[(Prop, Value)]), tx: &Tx) -> Result<(), DslError> {
+        for (prop, value) in taken {
+            store_local(zap, prop, value, tx)?;
+            if let (Prop::Native(desc), Some(number), false) = (prop, value.as_u64(), dataset.is_snapshot) {
+                self.take_effect(dataset, desc.name, number, tx)?;
+            }
+        }
+        if dataset.is_snapshot { Ok(()) } else { self.tree.refresh_props(&dataset.dir) }
     }
 
     /// The table of a dataset's or snapshot's own properties, made when there is none.

@@ -9,7 +9,7 @@ use crate::meta::Usage;
 use crate::space::Space;
 use crate::{DslError, changed, keys, marks, names};
 use dmu::Tx;
-use ondisk::{dd_used, ds_flags};
+use ondisk::dd_used;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ impl Snapshots {
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;
-        let fresh = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?.clone_keys(u64::MAX, tx)?;
+        let fresh = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?.clone_keys(u64::MAX, old.ds_prev_snap_obj, tx)?;
         let mut list = Deadlist::open(&self.tree.meta, fresh)?;
         list.add_key(old.ds_prev_snap_txg, tx)?;
         // The last snapshot was before them until now, so that nothing could be on the list that they would have to tell.
@@ -122,7 +122,7 @@ impl Snapshots {
             phys.ds_prev_snap_obj = object;
             phys.ds_prev_snap_txg = creation_txg;
             phys.ds_unique_bytes = 0;
-            phys.ds_flags |= ds_flags::UNIQUE_ACCURATE;
+            phys.ds_flags |= self.tree.meta.accurate_flag();
         })?;
         head.follow_bookmarks(&self.tree.meta)?;
         self.tree.meta.zap(old.ds_snapnames_zapobj)?.add_u64(name, object, tx)?;

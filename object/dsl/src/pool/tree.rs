@@ -10,7 +10,7 @@ use crate::prop::Stored;
 use crate::{DslError, HistoryEvent, keys, names};
 use dmu::{Objset, ObjsetProps, Tx};
 use exec::Mutex;
-use ondisk::{ObjsetType, ds_flags};
+use ondisk::{ObjectType, ObjsetType, ds_flags};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,6 +164,25 @@ impl Tree {
             0 => None,
             object => Some(self.dataset(object)),
         }
+    }
+
+    /// Notes that a dataset begins where a snapshot is (OpenZFS: `ds_next_clones_obj`).
+    pub(super) fn add_next_clone(&self, snapshot: &Dataset, object: u64, tx: &Tx) -> Result<(), DslError> {
+        let table = match snapshot.phys().ds_next_clones_obj {
+            0 => {
+                let table = self.meta.create_zap(ObjectType::NEXT_CLONES, tx)?;
+                snapshot.update(tx, |phys| phys.ds_next_clones_obj = table)?;
+                table
+            }
+            table => table,
+        };
+        Ok(self.meta.zap(table)?.add_int(object, tx)?)
+    }
+
+    /// Notes that a head is a clone of a snapshot of this directory (OpenZFS: `dd_clones`).
+    pub(super) fn add_clone(&self, origin: &Dir, head: u64, tx: &Tx) -> Result<(), DslError> {
+        let table = origin.clones_table(&self.meta, tx)?;
+        Ok(self.meta.zap(table)?.add_int(head, tx)?)
     }
 
     /// True when the directory is a real clone: its origin is not the pool's empty one (OpenZFS: `dsl_dir_is_clone`).

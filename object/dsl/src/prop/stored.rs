@@ -9,7 +9,7 @@ use crate::DslError;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::Meta;
-use dmu::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
+use dmu::{Dedup, ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 use ondisk::{Checksum, Compression};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,6 +106,7 @@ impl Stored {
             zstd_level: (compression >> 7) as u8,
             copies: number("copies")?.clamp(1, 3) as u8,
             small_bytes: number("special_small_blocks")?.min(16 << 20) as usize,
+            dedup: dedup_of(number("dedup")?),
             redundant_metadata: match number("redundant_metadata")? {
                 1 => RedundantMetadata::Most,
                 2 => RedundantMetadata::Some,
@@ -170,6 +171,21 @@ impl Stored {
     }
 }
 
+/// Deduplication that a value of the property `dedup` asks for, and the checksum by which blocks are the same. `on` is SHA-256, and without `verify` only
+/// algorithms count by which no two different blocks were ever the same (OpenZFS: `zio_checksum_dedup_select`, `dmu_write_policy`).
+fn dedup_of(number: u64) -> (Dedup, Checksum) {
+    const VERIFY: u64 = 0x100;
+    let checksum = match Checksum((number & 0xFF) as u8) {
+        Checksum::ON => Checksum::SHA256,
+        other => other,
+    };
+    match checksum {
+        Checksum::SHA256 | Checksum::SHA512 | Checksum::SKEIN | Checksum::BLAKE3 if number & VERIFY == 0 => (Dedup::On, checksum),
+        Checksum::SHA256 | Checksum::SHA512 | Checksum::SKEIN | Checksum::BLAKE3 | Checksum::EDONR => (Dedup::Verify, checksum),
+        _ => (Dedup::Off, Checksum::OFF),
+    }
+}
+
 /// Names of the properties of which a table has received values.
 pub(crate) fn received_names(zap: &Zap) -> Result<Vec<String>, DslError> {
     let mut names = Vec::new();
@@ -178,4 +194,29 @@ pub(crate) fn received_names(zap: &Zap) -> Result<Vec<String>, DslError> {
         Ok(())
     })?;
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dedup_of;
+    use dmu::Dedup;
+    use ondisk::Checksum;
+
+    /// If this fails, blocks of different bytes are taken for one, or nothing is stored once though users asked for it.
+    #[test]
+    fn weak_checksums_are_verified_and_on_is_sha256() {
+        let wanted = [
+            (1, (Dedup::On, Checksum::SHA256)),
+            (2, (Dedup::Off, Checksum::OFF)),
+            (0x101, (Dedup::Verify, Checksum::SHA256)),
+            (11, (Dedup::On, Checksum::SHA512)),
+            (0x10C, (Dedup::Verify, Checksum::SKEIN)),
+            (13, (Dedup::Verify, Checksum::EDONR)),
+            (14, (Dedup::On, Checksum::BLAKE3)),
+            (7, (Dedup::Off, Checksum::OFF)),
+        ];
+        for (number, dedup) in wanted {
+            assert_eq!(dedup_of(number), dedup, "{number:#x}");
+        }
+    }
 }

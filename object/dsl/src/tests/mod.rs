@@ -28,6 +28,7 @@ use crate::{DslError, DslPool, HistoryEvent, PoolServices, PoolSpace, features};
 use dmu::testing::MemBlockIo;
 use dmu::{NewObject, Objset, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
 use exec::Mutex;
+use ondisk::names::spa_version;
 use ondisk::{BlockPtr, Compression, DslDatasetPhys, DslDirPhys, ObjectId, ObjectType, ObjsetType, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,6 +46,10 @@ pub(super) struct Services {
     without: &'static [&'static str],
     /// Blocks of what was destroyed that a txg frees.
     pub(super) frees_max: AtomicU64,
+    /// Version of the pool.
+    pub(super) version: AtomicU64,
+    /// The pool was made in an old one.
+    was_old: AtomicBool,
 }
 
 impl Services {
@@ -57,6 +62,8 @@ impl Services {
             settles: AtomicBool::new(false),
             without,
             frees_max: AtomicU64::new(7),
+            version: AtomicU64::new(spa_version::FEATURES),
+            was_old: AtomicBool::new(false),
         })
     }
 }
@@ -65,8 +72,11 @@ impl PoolServices for Services {
     fn pool_name(&self) -> String {
         "tank".to_string()
     }
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
     fn feature_enabled(&self, guid: &str) -> bool {
-        !self.without.contains(&guid)
+        self.version() == spa_version::FEATURES && !self.without.contains(&guid)
     }
     fn feature_refs(&self, guid: &str) -> u64 {
         self.refs.lock().get(guid).copied().unwrap_or(0) as u64
@@ -91,7 +101,8 @@ impl PoolServices for Services {
         self.events.lock().push(event);
     }
     fn objset_props(&self) -> ObjsetProps {
-        ObjsetProps { large_micro_zaps: self.feature_enabled(features::LARGE_MICROZAP), ..ObjsetProps::default() }
+        let props = ObjsetProps { large_micro_zaps: self.feature_enabled(features::LARGE_MICROZAP), ..ObjsetProps::default() };
+        props.of_version(self.version())
     }
     fn is_writeable(&self) -> bool {
         !self.read_only.load(Ordering::Relaxed)
@@ -144,6 +155,11 @@ pub(super) fn with_props(properties: &[(&str, &str)]) -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(init) }
 }
 
+/// True for a dataset whose deadlist is one list of all blocks.
+fn meta_is_old(pool: &TestPool, phys: &DslDatasetPhys) -> bool {
+    Deadlist::open(&pool.dsl.tree.meta, phys.ds_deadlist_obj).expect("opens").is_old()
+}
+
 /// Blocks by offset: births and sizes.
 type Blocks = BTreeMap<u64, (u64, Usage)>;
 
@@ -165,10 +181,33 @@ impl TestPool {
     }
 
     pub(super) fn create_without(io: Arc<MemBlockIo>, without: &'static [&'static str]) -> TestPool {
-        let services = Services::new(without);
+        TestPool::create_with(io, Services::new(without))
+    }
+
+    /// A pool of an old version.
+    pub(super) fn create_old(seed: u64, version: u64) -> TestPool {
+        let services = Services::new(&[]);
+        services.version.store(version, Ordering::Relaxed);
+        services.was_old.store(true, Ordering::Relaxed);
+        TestPool::create_with(MemBlockIo::inline(seed), services)
+    }
+
+    /// Goes to a later version, as the pool does it.
+    pub(super) fn upgrade(&self, to: u64) {
+        let (services, from) = (self.services.clone(), self.services.version());
+        let change = move |dsl: &Arc<DslPool>, found: crate::pool::Upgraded, tx: &Tx| {
+            dsl.upgrade(from, to, &found, tx)?;
+            services.version.store(to, Ordering::Relaxed);
+            dsl.features_changed()
+        };
+        self.dsl.sync_task(move |dsl, _| dsl.check_upgrade(from, to), change).expect("upgrades");
+        self.dsl.mos().set_props(ObjsetProps::mos().of_version(to));
+    }
+
+    fn create_with(io: Arc<MemBlockIo>, services: Arc<Services>) -> TestPool {
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
-        let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
+        let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos().of_version(services.version()), &tx).expect("a MOS");
         let dsl = DslPool::create(mos, services.clone(), txgs.clone(), &tx).expect("a pool");
         dsl.create_root(filesystem(), None, &tx).expect("a root dataset");
         txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
@@ -202,7 +241,8 @@ impl TestPool {
         let root = self.dsl.mos().root_bp();
         let TestPool { io, services, .. } = self;
         let txgs = start(&io, synced);
-        let mos = Mos::open(Arc::new(io.clone()), root, ObjsetProps::mos()).expect("the MOS opens");
+        let props = ObjsetProps::mos().of_version(services.version());
+        let mos = Mos::open(Arc::new(io.clone()), root, props).expect("the MOS opens");
         let dsl = DslPool::open(mos, services.clone(), txgs.clone()).expect("the pool opens");
         txgs.start(Arc::new(Syncer(dsl.clone(), services.clone())));
         TestPool { io, services, txgs, dsl }
@@ -261,7 +301,9 @@ impl TestPool {
         assert_eq!(root.dd_used_bytes, (data.used + sum(mos.values()).used) as u64 + kept, "the root directory counts every block once");
         let special = |name: &str| sums(&self.dsl.tree.find_dir(name).expect("exists").phys());
         assert_eq!(special("tank/$MOS"), sum(mos.values()), "the pool's own");
-        assert_eq!(special("tank/$FREE"), Usage::default(), "all is freed");
+        if self.services.version() >= spa_version::DEADLISTS {
+            assert_eq!(special("tank/$FREE"), Usage::default(), "all is freed");
+        }
     }
 
     /// Unique is what neither the previous snapshot nor the next one (or the head) has; clones don't count.
@@ -276,7 +318,8 @@ impl TestPool {
         };
         let unique = sum(own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, block)| block));
         assert_eq!(phys.ds_unique_bytes, unique.used as u64, "unique bytes of {name}");
-        assert_ne!(phys.ds_flags & ondisk::ds_flags::UNIQUE_ACCURATE, 0, "OpenZFS believes the unique bytes of {name}");
+        let is_accurate = phys.ds_flags & ondisk::ds_flags::UNIQUE_ACCURATE != 0;
+        assert!(is_accurate || self.services.was_old.load(Ordering::Relaxed), "OpenZFS believes the unique bytes of {name}");
         if phys.ds_next_clones_obj != 0 {
             let clones = self.dsl.tree.meta.zap(phys.ds_next_clones_obj).expect("opens").count();
             assert_eq!(clones, phys.ds_num_children - 1, "clones of {name}");
@@ -289,6 +332,13 @@ impl TestPool {
     fn check_deadlist(&self, name: &str, phys: &DslDatasetPhys) {
         let meta = &self.dsl.tree.meta;
         let dnode = meta.hold(phys.ds_deadlist_obj).expect("a deadlist");
+        if meta_is_old(self, phys) {
+            // One list of all blocks: each was born before the snapshot that it died after.
+            let list = Deadlist::open(meta, phys.ds_deadlist_obj).expect("opens");
+            let (_, younger) = list.split(phys.ds_prev_snap_txg).expect("reads");
+            assert_eq!(younger, Vec::new(), "blocks of the deadlist of {name} that no snapshot had");
+            return;
+        }
         assert_eq!(dnode.info().expect("known").bonus_type, ObjectType::DEADLIST_HDR, "{name}");
         let mut keys = BTreeSet::new();
         zap::Zap::open(dnode)
@@ -382,7 +432,12 @@ impl TestPool {
         let kept = head.reserved().saturating_sub(head.phys().ds_unique_bytes);
         let phys = head.dir.phys();
         let kinds = [own.used as u64, old.used as u64, below.used as u64, kept_below, kept];
-        assert_eq!(phys.dd_used_breakdown, kinds, "kinds of space of {name}: head, snapshots, children, reservations of children, own");
+        let has_kinds = phys.dd_flags & ondisk::DD_FLAG_USED_BREAKDOWN != 0;
+        assert_eq!(
+            phys.dd_used_breakdown,
+            if has_kinds { kinds } else { [0; 5] },
+            "kinds of space of {name}: head, snapshots, children, reservations of children, own"
+        );
         let all = own + old + below;
         assert_eq!(sums(&phys), Usage { used: kinds.iter().sum::<u64>() as i64, ..all }, "space of {name}");
         assert_eq!((head.dir.used(), head.dir.reserved()), (phys.dd_used_bytes, phys.dd_reserved), "what transactions look at");

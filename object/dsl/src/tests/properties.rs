@@ -60,7 +60,8 @@ fn values_are_inherited_with_their_source() {
         ("casesensitivity", "mixed", DslError::ReadOnlyProperty),
         ("nonsense", "1", DslError::BadProperty),
         ("recordsize", "3000", DslError::BadValue),
-        ("dedup", "skein", DslError::Unsupported),
+        ("dedup", "edonr", DslError::BadValue),
+        ("dedup", "fletcher4", DslError::BadValue),
     ] {
         assert_eq!(set(&pool, "tank/a", property, value), Err(error), "{property}");
     }

@@ -21,6 +21,7 @@ use crate::sync::brt::{AddReferences, GiveUpReferences};
 use crate::sync::changes::Changes;
 use crate::sync::checkpoint::{CheckpointControl, CheckpointStep};
 use crate::sync::datasets::{Datasets, Frees, SettleLogs, SyncLogs, SyncTasks, WriteHistory};
+use crate::sync::dedup::SyncDedup;
 use crate::sync::flushing::LogControl;
 use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
 use crate::sync::step::Steps;
@@ -35,8 +36,8 @@ use zio::Dirty;
 
 /// The pool of `base`; nothing of it runs yet.
 pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
-    let Base { spa, maps, config_object, deferred, logged, space_log, shared, kept, new_salt, logs, damaged_labels, damaged_uberblocks } =
-        base;
+    let (damaged_labels, damaged_uberblocks, dedup) = (base.damaged_labels, base.damaged_uberblocks, base.dedup.clone());
+    let Base { spa, maps, config_object, deferred, logged, space_log, shared, kept, new_salt, logs, .. } = base;
     let spa = Arc::new(spa);
     attach_queues(&spa)?;
     let scan = scans::open(&spa)?;
@@ -51,7 +52,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         once: vec![
             Box::new(CheckpointStep { spa: spa.clone(), control: checkpoints.clone(), kept: kept.clone() }),
             Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
-            Box::new(AddReferences { spa: spa.clone(), shared: shared.clone() }),
+            Box::new(AddReferences { spa: spa.clone(), shared: shared.clone(), reader: dedup.clone() }),
             Box::new(SettleLogs { dsl: dsl.clone(), logs }),
             Box::new(SyncLogs(dsl.clone())),
             Box::new(Datasets(dsl.clone())),
@@ -63,12 +64,13 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
-            Box::new(AfterImport { spa: spa.clone(), deferred, logged, new_salt }),
+            Box::new(AfterImport { spa: spa.clone(), deferred, logged, new_salt, has_zaps: false }),
             Box::new(WriteHistory(spa.services.clone())),
         ],
         passes: vec![
             Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
             Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
+            Box::new(SyncDedup { spa: spa.clone(), reader: dedup, is_stale: false }),
             Box::new(GiveUpReferences { spa: spa.clone(), shared }),
             Box::new(WriteObsolete { spa: spa.clone(), removals: removals.clone() }),
             Box::new(WriteSpace { spa: spa.clone(), log: space_log, control: log_control.clone(), kept }),

@@ -470,6 +470,9 @@ impl Pool {
     /// `BadProperty` and `BadValue`; `ReadOnly` for a pool that was imported so.
     pub fn set_prop(&self, name: &str, value: &str) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
+        if name == "version" {
+            return self.spa.upgrade(value.parse().map_err(|_| PoolError::BadValue)?);
+        }
         if is_provider_prop(name) {
             self.zia.check(value)?;
         }

@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::spa::brt::SharedSpace;
+use crate::spa::dedup::{DedupSpace, DedupTable};
 use crate::sync::failure::SyncFailure;
 use crate::sync::spacemap::HISTOGRAM;
 use dsl::FailedLog;
@@ -73,6 +74,16 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    /// Space of blocks that tables of deduplication have, as of the last sync.
+    pub fn dedup_space(&self) -> DedupSpace {
+        self.spa.services.dedup.space()
+    }
+
+    /// Tables of deduplication, as of the last sync.
+    pub fn dedup_tables(&self) -> Vec<DedupTable> {
+        self.spa.services.dedup.tables()
+    }
+
     /// Space of blocks that several pointers share, as of the last sync.
     pub fn shared_space(&self) -> SharedSpace {
         self.spa.services.brt.space()

@@ -3,6 +3,7 @@
 use crate::spa::Spa;
 use crate::spa::multihost::MultihostTunables;
 use crate::sync::brt::SharedBlocks;
+use crate::sync::dedup::DedupReader;
 use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::LoggedChanges;
 use crate::sync::space_log::SpaceLog;
@@ -117,6 +118,8 @@ pub(crate) struct Base {
     pub space_log: Option<SpaceLog>,
     /// Tables of shared blocks.
     pub shared: SharedBlocks,
+    /// Tables of deduplication.
+    pub dedup: Option<Arc<DedupReader>>,
     /// Space maps of a checkpoint.
     pub kept: KeptMaps,
     /// Salt that the pool is to get.

@@ -7,7 +7,7 @@ use crate::spa::Spa;
 use crate::spa::adapter::PoolIo;
 use crate::spa::aux_devices::AuxDevices;
 use crate::spa::checkpoint::Checkpoint;
-use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, is_written};
+use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, is_version};
 use crate::spa::features::{DIRECTORY, DRAID, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
@@ -15,7 +15,9 @@ use crate::spa::multihost::Multihost;
 use crate::spa::salt;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
+use crate::spa::version::{check_parity, count_parity};
 use crate::sync::brt::SharedBlocks;
+use crate::sync::dedup::DedupReader;
 use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap::FEATURE as LOG_SPACEMAP;
 use crate::sync::space_log::SpaceLog;
@@ -28,11 +30,12 @@ use dsl::{CreateDataset, DslPool, IntentLogs, Mos, PoolServices, Secret};
 use exec::{Exec, Mutex, RwLock};
 use kernels::checksum::Salt;
 use metaslab::Allocator;
+use ondisk::names::spa_version;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
 use zap::Zap;
-use zio::{FailMode, Zio};
+use zio::{FailMode, PoolView, Zio};
 
 /// A pool to make.
 pub struct PoolSpec {
@@ -54,7 +57,7 @@ pub struct PoolSpec {
     pub host: Host,
     /// Overwrite devices that belong to another pool.
     pub force: bool,
-    /// On-disk version of the pool: the newest, or one from before feature flags that can be written.
+    /// On-disk version of the pool: the newest, or one from before feature flags.
     pub version: u64,
     /// The root dataset.
     pub root: CreateDataset,
@@ -97,16 +100,11 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         }
     }
     allocator.set_aside_for_logs();
-    let view = zio::PoolView {
-        tree: Arc::new(tree.clone()),
-        devices: devices.clone(),
-        allocator: allocator.clone(),
-        facts: zio::Facts { guid: tree.guid, name: spec.name.clone(), writeable: true, hole_birth: true, ..zio::Facts::default() },
-    };
+    let view = first_view(&spec, (&tree, &devices), &allocator);
     let zio = Zio::new(exec.clone(), view, runtime.events.clone());
     let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
     let tx = Tx::syncing(Txg::INITIAL);
-    let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
+    let mos = Mos::create(io.clone(), ObjsetProps::mos().of_version(spec.version), &tx)?;
     let services = create_services(exec, &spec, &mos, (&allocator, &*io, runtime), &tx)?;
     io.brt().set_features(&services.features);
     let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
@@ -136,6 +134,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let multihost = Multihost::new(runtime.multihost, false, exec.now_ns(), services.zio.write_limit());
     let space_log = runtime.log_space_maps.then(|| SpaceLog::new(&objset));
     let kept = KeptMaps::new(&objset);
+    let dedup = Some(DedupReader::open(&objset, &io)?);
     Ok(Base {
         spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config), multihost },
         maps,
@@ -144,12 +143,30 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         logged: None,
         space_log,
         shared: SharedBlocks::default(),
+        dedup,
         kept,
         new_salt: None,
         logs: IntentLogs::default(),
         damaged_labels: 0,
         damaged_uberblocks: 0,
     })
+}
+
+/// View of the new pool for the pipeline.
+fn first_view(spec: &PoolSpec, (tree, devices): (&VdevTree, &[Option<Device>]), allocator: &Arc<Allocator>) -> PoolView {
+    PoolView {
+        tree: Arc::new(tree.clone()),
+        devices: devices.to_vec(),
+        allocator: allocator.clone(),
+        facts: zio::Facts {
+            guid: tree.guid,
+            name: spec.name.clone(),
+            writeable: true,
+            hole_birth: spec.version == VERSION,
+            version: spec.version,
+            ..zio::Facts::default()
+        },
+    }
 }
 
 fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
@@ -161,6 +178,7 @@ fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
         guid,
         comment: spec.comment.clone(),
         host: spec.host.clone(),
+        counts_parity: spec.version < spa_version::RAIDZ_DEFLATE,
         ..PoolFacts::default()
     }
 }
@@ -171,9 +189,10 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
     }
     let leaves: Vec<&LeafSpec> = spec.tops.iter().chain(spec.classes.tops()).flat_map(|top| &top.leaves).collect();
     let has_draid = spec.tops.iter().chain(spec.classes.tops()).any(|top| matches!(top.kind, TopKind::Draid(_)));
-    if !is_written(spec.version) {
-        return Err(PoolError::OldVersion(spec.version));
+    if !is_version(spec.version) {
+        return Err(PoolError::UnsupportedVersion(spec.version));
     }
+    check_parity(spec.tops.iter().map(|top| top.kind), spec.version)?;
     if has_draid && spec.version != VERSION {
         return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which pools of this version cannot have"));
     }
@@ -203,6 +222,9 @@ fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Devi
     spec.classes.mark(&mut tops[spec.tops.len()..]);
     let mut tree = VdevTree::assemble(new_guid(exec), tops, leaves)?;
     tree.create_txg = Txg::INITIAL;
+    if spec.version < spa_version::RAIDZ_DEFLATE {
+        count_parity(&mut tree);
+    }
     Ok((tree, devices.into_iter().map(Some).collect()))
 }
 
@@ -240,7 +262,10 @@ fn create_services(
             features.enable(feature.guid, tx)?;
         }
     }
-    let history = History::create(objset, &spec.host.name, allocator.class_space().deflated_capacity, tx)?;
+    let history = match spec.version < spa_version::ZPOOL_HISTORY {
+        true => History::open(objset, &spec.host.name)?,
+        false => History::create(objset, &spec.host.name, allocator.class_space().deflated_capacity, tx)?,
+    };
     Ok(Arc::new(Services {
         exec: exec.clone(),
         name: RwLock::new(spec.name.clone()),
@@ -248,6 +273,7 @@ fn create_services(
         history: Arc::new(history),
         allocator: allocator.clone(),
         brt: io.brt().clone(),
+        dedup: io.dedup().clone(),
         checkpoint: Checkpoint::default(),
         writeable: true,
         events: runtime.events.clone(),
@@ -271,8 +297,10 @@ fn create_objects(
     let config = create_packed(objset, tx)?;
     directory.add_u64("config", config.0, tx)?;
     directory.add_u64("creation_version", version, tx)?;
-    directory.add_u64("deflate", 1, tx)?;
-    create_deferred_frees(objset, tx)?;
+    if version >= spa_version::RAIDZ_DEFLATE {
+        directory.add_u64("deflate", 1, tx)?;
+    }
+    create_deferred_frees(objset, version, tx)?;
     let salt = salt::fresh(exec);
     salt::write(objset, &salt, tx)?;
     create_vdev_zaps(objset, features, tree, tx)?;

@@ -4,7 +4,7 @@
 use crate::PoolError;
 use crate::label::{Device, DeviceLabels, KnownRings, any_names, forget_labels, read_labels};
 use crate::removal::objects::DEVICE_REMOVAL;
-use crate::spa::config::{PoolFacts, PoolState, VERSION_WRITTEN_MIN};
+use crate::spa::config::{PoolFacts, PoolState};
 use exec::Exec;
 use nvlist::NvList;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
@@ -109,10 +109,6 @@ impl FoundPool {
     /// On-disk version of the pool.
     pub fn version(&self) -> u64 {
         self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
-    }
-    /// True when its version allows reading only.
-    pub fn is_too_old_to_write(&self) -> bool {
-        self.version() < VERSION_WRITTEN_MIN
     }
     /// The comment that it carries.
     pub fn comment(&self) -> Option<&str> {

@@ -14,7 +14,7 @@ use crate::label::Device;
 use crate::spa::adapter::PoolIo;
 use crate::spa::aux_devices::AuxDevices;
 use crate::spa::checkpoint::{self, Checkpoint, CheckpointStatus};
-use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, VERSION_BEFORE_FEATURES, VERSION_WRITTEN_MIN};
+use crate::spa::config::{Host, PoolFacts, PoolState, is_version};
 use crate::spa::features::{DIRECTORY, Features};
 use crate::spa::history::History;
 use crate::spa::mos_objects::{load_biases, read_packed};
@@ -22,8 +22,10 @@ use crate::spa::multihost::Multihost;
 use crate::spa::salt::{self, StoredSalt};
 use crate::spa::services::Services;
 use crate::spa::state::Config;
+use crate::spa::version::count_parity;
 use crate::spa::{Spa, props};
 use crate::sync::brt::SharedBlocks;
+use crate::sync::dedup::{self, DedupReader};
 use crate::sync::kept::KeptMaps;
 use crate::sync::log_spacemap;
 use crate::sync::space_log::SpaceLog;
@@ -46,8 +48,6 @@ use zio::{FailMode, PoolView, Zio};
 
 /// The MOS directory has this entry, 1, when space is counted without parity (OpenZFS: `DMU_POOL_DEFLATE`).
 const DEFLATE: &str = "deflate";
-/// Ratio of a vdev whose allocated bytes count as they are.
-const RAW_RATIO: u64 = 512;
 /// A txg is synced early when direct writes took this part of the pool: what they overwrote becomes free only then.
 const DIRECT_SHARE: u64 = 16;
 /// No pool lives to see a txg beyond this one.
@@ -122,7 +122,7 @@ pub(crate) fn choose(exec: &Exec, devices: Vec<Device>, options: &ImportOptions)
 pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Base, PoolError> {
     progress::note(found.guid(), "spa_load()");
     let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
-    check_version(ub.ub_version, options.read_only)?;
+    check_version(ub.ub_version)?;
     if ub.ub_txg > TXG_MAX {
         return Err(PoolError::Corrupt("the uberblock's txg"));
     }
@@ -153,13 +153,8 @@ pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runt
     start.finish(found, options, runtime, Opened { ub, features, config_object })
 }
 
-pub(crate) fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
-    let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
-    match supported {
-        false => Err(PoolError::UnsupportedVersion(version)),
-        true if version < VERSION_WRITTEN_MIN && !read_only => Err(PoolError::OldVersion(version)),
-        true => Ok(()),
-    }
+pub(crate) fn check_version(version: u64) -> Result<(), PoolError> {
+    if is_version(version) { Ok(()) } else { Err(PoolError::UnsupportedVersion(version)) }
 }
 
 /// Number of top-level vdevs that may be missing: what is to be written needs all of them.
@@ -174,11 +169,22 @@ pub(crate) fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
     if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features, read_only: false }) }
 }
 
-/// Refuses to write a pool with dedup tables: blocks would be freed that other files share. Old ones have no feature flag.
+/// Opens the tables of deduplication. Of a pool that is only read they serve to show what is saved, and may be damaged.
+fn open_dedup(mos: &Arc<Objset>, io: &PoolIo, read_only: bool) -> Result<Option<Arc<DedupReader>>, PoolError> {
+    match DedupReader::open(mos, io) {
+        Err(error) if read_only => {
+            tracing::warn!("tables of deduplication cannot be read: {error}");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
+/// Refuses to write a pool with dedup tables that are not written: blocks would be freed that other files share. Old ones have no feature flag.
 pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
     let mut tables = Vec::new();
     Zap::hold(mos, DIRECTORY)?.for_each(|entry| {
-        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" {
+        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" && !dedup::is_written(&entry.name) {
             tables.push(String::from_utf8_lossy(&entry.name).into_owned());
         }
         Ok(())
@@ -245,11 +251,17 @@ impl Start {
             tree: Arc::new(tree.clone()),
             devices: devices.clone(),
             allocator: Arc::new(Allocator::new(&tree, 1)),
-            facts: zio::Facts { guid: found.guid(), name: found.name().to_string(), fail_mode: FailMode::Never, ..zio::Facts::default() },
+            facts: zio::Facts {
+                guid: found.guid(),
+                name: found.name().to_string(),
+                fail_mode: FailMode::Never,
+                version: ub.ub_version,
+                ..zio::Facts::default()
+            },
         };
         let zio = Zio::new(exec.clone(), view, runtime.events.clone());
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
-        let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
+        let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos().of_version(ub.ub_version)).map_err(|error| lost(&tree, error))?;
         let salt = StoredSalt::read(mos.objset())?;
         let mut start = Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt };
         start.find_removed()?;
@@ -303,8 +315,9 @@ impl Start {
         if !options.read_only {
             all_told?;
         }
-        if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
-            tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
+        let counts_parity = Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0;
+        if counts_parity {
+            count_parity(&mut tree);
         }
         let to_spare = tops_to_spare(options, runtime);
         if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log && to_spare == 0) {
@@ -330,6 +343,7 @@ impl Start {
             state: PoolState::Active,
             version: found.version(),
             host: options.host.clone(),
+            counts_parity,
             ..facts
         };
         let view = PoolView { allocator: Arc::new(Allocator::new(&tree, runtime.allocators)), ..self.view(&tree) };
@@ -357,6 +371,7 @@ impl Start {
             features: features.clone(),
             allocator: zio.view().allocator,
             brt: self.io.brt().clone(),
+            dedup: self.io.dedup().clone(),
             checkpoint: Checkpoint::default(),
             writeable: !options.read_only,
             events: runtime.events.clone(),
@@ -405,6 +420,7 @@ impl Start {
         let (space_log, logged) = SpaceLog::resumed(&objset, logged, writes_logs);
         note("Loading BRT");
         let shared = SharedBlocks::load(&objset, &self.tree, &services)?;
+        let dedup = open_dedup(&objset, &self.io, options.read_only)?;
         note("Loading checkpoint txg");
         let kept = load_checkpoint(&objset, &self.tree, &services)?;
         services.brt.set_features(&opened.features);
@@ -419,7 +435,7 @@ impl Start {
         let mut logs = self.find_logs(&dsl, &opened.ub, options, runtime)?;
         let mos_features = opened.features.mos_features();
         // One from before these checksums: it gets a salt before anybody can use it (OpenZFS: spa_sync_upgrades).
-        let lacks_salt = !options.read_only && self.salt == StoredSalt::Missing && opened.features.exist();
+        let lacks_salt = !options.read_only && self.salt == StoredSalt::Missing;
         let new_salt = lacks_salt.then(|| salt::fresh(&self.exec));
         note("Loading properties");
         // What was on vdevs that are missing is not coming back: nobody is to wait for it.
@@ -451,6 +467,7 @@ impl Start {
             logged,
             space_log,
             shared,
+            dedup,
             kept,
             new_salt,
             logs,

@@ -220,7 +220,7 @@ impl<'a> Trial<'a> {
         if self.wanted.read_only {
             return Ok(0);
         }
-        check_version(at.version(), false)?;
+        check_version(at.version())?;
         base.spa.services.features.check(false)?;
         check_dedup(&base.spa.mos)?;
         if let Some(problem) = at.examine(self.exec, &self.runtime).problem {
@@ -267,7 +267,6 @@ fn may_be_gone_before(error: &PoolError) -> bool {
         error,
         PoolError::UnsupportedFeatures { .. }
             | PoolError::UnsupportedVersion(_)
-            | PoolError::OldVersion(_)
             | PoolError::MissingDevices(_)
             | PoolError::MissingVdev(_)
             | PoolError::MissingLogs(_)

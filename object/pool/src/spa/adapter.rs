@@ -4,12 +4,17 @@
 
 use super::ahead::Ahead;
 use super::brt::Brt;
+use super::dedup::Dedup;
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, StoredDone, WriteDone};
+use dmu::{
+    BlockError, BlockIo, BlockWrite, CloneIo, Keep, Landed, LandedDone, LogDone, LogIo, LogOwner, LogRoom, LookupIo, Poke, StoredDone,
+    WriteDone,
+};
 use dsl::DslPool;
 use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
+use ondisk::names::spa_version;
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjsetId, Txg};
 use scan::{FreeLog, LostBlocks};
@@ -61,6 +66,7 @@ pub(crate) struct PoolIo {
     ahead: Ahead,
     lost: Arc<LostBlocks>,
     brt: Arc<Brt>,
+    dedup: Arc<Dedup>,
     /// Failures of the sync that runs.
     failed: Arc<Mutex<Failed>>,
     /// Datasets, which know what room logs have to leave.
@@ -85,6 +91,7 @@ impl PoolIo {
             ahead: Ahead::default(),
             lost: Arc::default(),
             brt: Arc::default(),
+            dedup: Dedup::new(),
             failed: Arc::default(),
             dsl: OnceLock::new(),
         }
@@ -109,6 +116,10 @@ impl PoolIo {
     pub fn brt(&self) -> &Arc<Brt> {
         &self.brt
     }
+    /// Blocks that tables of deduplication have.
+    pub fn dedup(&self) -> &Arc<Dedup> {
+        &self.dedup
+    }
     /// Frees a block that nobody shares (any more).
     pub fn free_unshared(&self, txg: Txg, bp: &BlockPtr) {
         self.frees.freed(txg, bp);
@@ -128,12 +139,18 @@ impl PoolIo {
     /// Replaces what the pipeline knows about the vdevs.
     pub fn set_view(&self, view: PoolView) {
         *self.tree.write() = view.tree.clone();
+        self.dedup.set_resilvering(is_resilvering(&view.tree));
         self.cache.zio().set_view(view);
     }
     /// The sync pass that writes from now on belong to (OpenZFS: `spa_sync_pass`).
     pub fn set_pass(&self, pass: u32) {
         self.pass.store(pass, Ordering::Relaxed);
     }
+}
+
+/// True while leaves are being resilvered.
+fn is_resilvering(tree: &VdevTree) -> bool {
+    tree.leaves.iter().any(|leaf| leaf.resilver_txg != Txg::ZERO)
 }
 
 /// The pipeline's error in the object layer's terms.
@@ -244,12 +261,18 @@ impl BlockIo for PoolIo {
     }
     fn free(&self, txg: Txg, bp: &BlockPtr) {
         // A look at the tables may wait, which whoever is here may not.
+        if bp.is_dedup() && !bp.is_hole() && !bp.is_embedded() {
+            return self.dedup.give_up(txg, bp);
+        }
         if self.brt.may_be_shared(bp) { self.brt.give_up(txg, bp) } else { self.free_unshared(txg, bp) }
     }
     fn clones(&self) -> Option<&dyn CloneIo> {
         Some(self)
     }
     fn log(&self) -> Option<&dyn LogIo> {
+        Some(self)
+    }
+    fn lookups(&self) -> Option<&dyn LookupIo> {
         Some(self)
     }
     fn claim(&self, txg: Txg, bp: &BlockPtr) -> Result<(), BlockError> {
@@ -266,13 +289,25 @@ impl CloneIo for PoolIo {
     /// False also while leaves are resilvered: the walk may have passed the place where a block that a leaf lacks would be, and would not find it where it
     /// was, if that goes meanwhile.
     fn is_enabled(&self) -> bool {
-        self.brt.is_enabled() && self.tree.read().leaves.iter().all(|leaf| leaf.resilver_txg == Txg::ZERO)
+        self.brt.is_enabled() && !is_resilvering(&self.tree.read())
     }
     fn add(&self, txg: Txg, bp: &BlockPtr) {
         self.brt.add(txg, bp);
     }
     fn take_back(&self, txg: Txg, bp: &BlockPtr) {
         self.brt.take_back(txg, bp);
+    }
+}
+
+impl LookupIo for PoolIo {
+    fn attend(&self, poke: Option<Poke>) {
+        self.dedup.attend(poke);
+    }
+    fn is_asked(&self) -> bool {
+        self.dedup.is_asked()
+    }
+    fn answer(&self) {
+        self.dedup.answer();
     }
 }
 
@@ -292,6 +327,10 @@ impl LogIo for PoolIo {
         let room = LogBlocks(self.cache.zio()).allocate((txg, log.objset.0), bytes, log.spares_log_devices, most);
         let room = room.map_err(|kind| block_error(ZioError::new(kind, Bookmark::default())))?;
         Ok(LogRoom { dva: room.dva, is_separate: room.is_separate, salt_and_iv: None })
+    }
+    fn is_slim(&self) -> bool {
+        let version = self.cache.zio().version();
+        version == 0 || version >= spa_version::SLIM_ZIL
     }
     fn write(&self, bp: &BlockPtr, block: Vec<u8>, used: usize, done: LogDone) -> usize {
         LogBlocks(self.cache.zio()).write(bp, log_bookmark(bp), block, used, Box::new(move |result| done(result.map_err(block_error))))
@@ -365,6 +404,11 @@ impl PoolIo {
             previous: write.previous,
             pass: self.pass.load(Ordering::Relaxed),
             seal: write.seal,
+            dedup: match write.dedup {
+                dmu::Dedup::Off => zio::Dedup::Off,
+                dmu::Dedup::On => zio::Dedup::On,
+                dmu::Dedup::Verify => zio::Dedup::Verify,
+            },
             priority: Priority::AsyncWrite,
             can_fail: false,
         }

@@ -8,12 +8,10 @@ use vdev::{ConfigScope, LeafId, Node, TopKind, VdevTree};
 pub const VERSION: u64 = 5000;
 /// Newest version without feature flags (OpenZFS: `SPA_VERSION_BEFORE_FEATURES`).
 pub(crate) const VERSION_BEFORE_FEATURES: u64 = 28;
-/// Oldest version that is written: before it, what died since a snapshot was on one list (OpenZFS: `SPA_VERSION_DEADLISTS`).
-pub(crate) const VERSION_WRITTEN_MIN: u64 = 26;
 
-/// True for versions of pools that can be written.
-pub(crate) fn is_written(version: u64) -> bool {
-    version == VERSION || (VERSION_WRITTEN_MIN..=VERSION_BEFORE_FEATURES).contains(&version)
+/// True for versions of pools that there are (OpenZFS: `SPA_VERSION_IS_SUPPORTED`).
+pub fn is_version(version: u64) -> bool {
+    version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version)
 }
 
 /// State of a pool as its labels tell it (OpenZFS: `pool_state_t`).
@@ -73,6 +71,8 @@ pub(crate) struct PoolFacts {
     pub host: Host,
     /// Active features that must be known to read the MOS.
     pub mos_features: Vec<String>,
+    /// Space is counted with parity: the pool was made before version 3 (OpenZFS: `spa_deflate`).
+    pub counts_parity: bool,
 }
 
 impl PoolFacts {
@@ -158,6 +158,7 @@ impl PoolFacts {
             compatibility: text("compatibility"),
             host: Host { id: list.get_u64("hostid").unwrap_or(0), name: text("hostname").unwrap_or_default() },
             mos_features: label_features(list),
+            counts_parity: false,
         })
     }
 }

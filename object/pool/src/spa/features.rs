@@ -2,10 +2,12 @@
 //!
 //! Invariant: the counts in memory equal those in the MOS as of the syncing txg; they change in syncing context only.
 
+use super::config::VERSION;
 use super::feature_table::{FEATURES, Feature, Support, feature_by_guid};
 use crate::PoolError;
 use dmu::{Objset, Tx};
-use exec::Mutex;
+use dsl::DslError;
+use exec::{Mutex, RwLock};
 use ondisk::{ObjectId, ObjectType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,10 +34,16 @@ const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 /// The feature flags of a pool.
 pub(crate) struct Features {
     mos: Arc<Objset>,
+    lists: RwLock<Lists>,
+    state: Mutex<State>,
+}
+
+/// Objects that name the features; 0 in a pool from before feature flags.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lists {
     for_read: ObjectId,
     for_write: ObjectId,
     descriptions: ObjectId,
-    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
@@ -57,14 +65,24 @@ pub(crate) fn create_linked_zap(mos: &Arc<Objset>, name: &str, kind: ObjectType,
 impl Features {
     /// Makes the feature objects of a new pool (OpenZFS: `spa_feature_create_zap_objects`).
     pub fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<Features, PoolError> {
-        let link = |name| create_linked_zap(mos, name, ObjectType::OTN_ZAP_METADATA, tx);
-        Ok(Features {
-            mos: mos.clone(),
+        let features = Features { mos: mos.clone(), lists: RwLock::default(), state: Mutex::default() };
+        features.begin(tx)?;
+        Ok(features)
+    }
+
+    /// Makes the feature objects of a pool from before feature flags; none is enabled yet.
+    pub fn begin(&self, tx: &Tx) -> Result<(), PoolError> {
+        let link = |name| create_linked_zap(&self.mos, name, ObjectType::OTN_ZAP_METADATA, tx);
+        *self.lists.write() = Lists {
             for_read: link("features_for_read")?,
             for_write: link("features_for_write")?,
             descriptions: link("feature_descriptions")?,
-            state: Mutex::default(),
-        })
+        };
+        Ok(())
+    }
+
+    fn lists(&self) -> Lists {
+        *self.lists.read()
     }
 
     /// Reads the features of a pool; a pool from before feature flags has none.
@@ -79,7 +97,8 @@ impl Features {
                 Ok(())
             })?;
         }
-        Ok(Features { mos: mos.clone(), for_read, for_write, descriptions: object("feature_descriptions")?, state: Mutex::new(state) })
+        let lists = Lists { for_read, for_write, descriptions: object("feature_descriptions")? };
+        Ok(Features { mos: mos.clone(), lists: RwLock::new(lists), state: Mutex::new(state) })
     }
 
     /// Refuses a pool with active features that it can't be used with.
@@ -106,12 +125,13 @@ impl Features {
     }
 
     fn is_listed_for_write(&self, guid: &str) -> bool {
-        self.for_write.0 != 0 && Zap::hold(&self.mos, self.for_write).and_then(|list| list.contains(guid)).unwrap_or(false)
+        let list = self.lists().for_write;
+        list.0 != 0 && Zap::hold(&self.mos, list).and_then(|list| list.contains(guid)).unwrap_or(false)
     }
 
     /// True when pools of this kind of version have features at all.
     pub fn exist(&self) -> bool {
-        self.for_read.0 != 0
+        self.lists().for_read.0 != 0
     }
     /// True when the feature is enabled.
     pub fn is_enabled(&self, guid: &str) -> bool {
@@ -138,7 +158,8 @@ impl Features {
     }
 
     fn write_count(&self, feature: &Feature, count: u64, tx: &Tx) -> Result<(), PoolError> {
-        let list = if feature.read_only_compatible { self.for_write } else { self.for_read };
+        let lists = self.lists();
+        let list = if feature.read_only_compatible { lists.for_write } else { lists.for_read };
         Zap::hold(&self.mos, list)?.update_u64(feature.guid, count, tx)?;
         let mut state = self.state.lock();
         let before = state.counts.insert(feature.guid.to_string(), count).unwrap_or(0);
@@ -159,11 +180,14 @@ impl Features {
         if self.is_enabled(guid) {
             return Ok(());
         }
+        if !self.exist() {
+            return Err(PoolError::Dsl(DslError::OldVersion(VERSION)));
+        }
         let feature = feature_by_guid(guid).ok_or(PoolError::Invalid("no such feature"))?;
         for dependency in feature.depends {
             self.enable(dependency, tx)?;
         }
-        let descriptions = Zap::hold(&self.mos, self.descriptions)?;
+        let descriptions = Zap::hold(&self.mos, self.lists().descriptions)?;
         descriptions.update(guid, &Value::from_str_with_nul(feature.description), tx)?;
         self.write_count(feature, u64::from(feature.activate_on_enable), tx)?;
         if !self.is_enabled(ENABLED_TXG) {

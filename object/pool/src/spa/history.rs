@@ -56,7 +56,8 @@ impl HistoryPhys {
 
 /// The history of one pool.
 pub(crate) struct History {
-    object: Option<Arc<Dnode>>,
+    /// None in pools from before version 4.
+    object: Mutex<Option<Arc<Dnode>>>,
     /// Records that the next sync writes.
     queue: Mutex<Vec<NvList>>,
     hostname: String,
@@ -65,6 +66,13 @@ pub(crate) struct History {
 impl History {
     /// Makes the history object; `dspace` is the pool's capacity for data (OpenZFS: `spa_history_create_obj`).
     pub fn create(mos: &Arc<Objset>, hostname: &str, dspace: u64, tx: &Tx) -> Result<History, PoolError> {
+        let history = History { object: Mutex::default(), queue: Mutex::default(), hostname: hostname.to_string() };
+        history.begin(mos, dspace, tx)?;
+        Ok(history)
+    }
+
+    /// Makes the history object of a pool that has none.
+    pub fn begin(&self, mos: &Arc<Objset>, dspace: u64, tx: &Tx) -> Result<(), PoolError> {
         let new = NewObject {
             block_size: BLOCK_BYTES,
             bonus_type: ObjectType::SPA_HISTORY_OFFSETS,
@@ -75,7 +83,13 @@ impl History {
         Zap::hold(mos, DIRECTORY)?.add_u64("history", object.object().0, tx)?;
         let size = (dspace / 1000).clamp(SIZE_MIN, SIZE_MAX);
         object.set_bonus(&HistoryPhys { sh_phys_max_off: size, ..HistoryPhys::default() }.encode(), tx)?;
-        Ok(History { object: Some(object), queue: Mutex::default(), hostname: hostname.to_string() })
+        *self.object.lock() = Some(object);
+        Ok(())
+    }
+
+    /// True where there is one: pools from before version 4 have none.
+    pub fn exists(&self) -> bool {
+        self.object.lock().is_some()
     }
 
     /// Opens the history; a pool may have none.
@@ -84,19 +98,20 @@ impl History {
             Some(object) => Some(mos.hold(ObjectId(object))?),
             None => None,
         };
-        Ok(History { object, queue: Mutex::default(), hostname: hostname.to_string() })
+        Ok(History { object: Mutex::new(object), queue: Mutex::default(), hostname: hostname.to_string() })
     }
 
     /// Queues a record for the next sync.
     pub fn log(&self, record: NvList) {
-        if self.object.is_some() {
+        if self.exists() {
             self.queue.lock().push(record);
         }
     }
 
     /// Writes the queued records, and gives them back.
     pub fn sync(&self, tx: &Tx) -> Result<Vec<NvList>, PoolError> {
-        let Some(object) = &self.object else { return Ok(Vec::new()) };
+        let Some(object) = self.object.lock().clone() else { return Ok(Vec::new()) };
+        let object = &object;
         let mut queue = std::mem::take(&mut *self.queue.lock());
         if queue.is_empty() {
             return Ok(queue);
@@ -119,7 +134,8 @@ impl History {
 
     /// Every record, oldest first, with those that the next sync writes. Stops at the first that does not decode.
     pub fn read(&self) -> Result<Vec<NvList>, PoolError> {
-        let Some(object) = &self.object else { return Ok(Vec::new()) };
+        let Some(object) = self.object.lock().clone() else { return Ok(Vec::new()) };
+        let object = &object;
         let phys = header(object)?;
         let mut records = Vec::new();
         // The creation is in the part that does not wrap; then the ring.

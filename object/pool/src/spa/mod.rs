@@ -8,6 +8,7 @@ pub(crate) mod bootfs;
 pub(crate) mod brt;
 pub(crate) mod checkpoint;
 pub(crate) mod config;
+pub(crate) mod dedup;
 pub(crate) mod feature_table;
 pub(crate) mod features;
 pub(crate) mod history;
@@ -23,6 +24,7 @@ mod settings;
 pub(crate) mod state;
 pub(crate) mod takeover;
 pub(crate) mod vdev_props;
+pub(crate) mod version;
 
 pub(crate) use settings::Follow;
 

@@ -4,8 +4,8 @@ use super::features::{ALLOCATION_CLASSES, DIRECTORY, Features, create_linked_zap
 use crate::PoolError;
 use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use nvlist::{Encoding, NvList};
-use ondisk::names::top_zap;
-use ondisk::{BlockPtr, BpobjPhys, Compression, ObjectId, ObjectType};
+use ondisk::names::{spa_version, top_zap};
+use ondisk::{BPOBJ_BYTES, BlockPtr, BpobjPhys, Compression, ObjectId, ObjectType};
 use std::ops::Range;
 use std::sync::Arc;
 use vdev::{Bias, NodeKind, TopVdev, VdevTree};
@@ -17,8 +17,8 @@ const CONFIG_BLOCK_BYTES: usize = 1 << 14;
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
 /// Block size of the list of deferred frees.
 const FREES_BLOCK_BYTES: usize = 1 << 14;
-/// Bonus of a list of block pointers with sub-lists (OpenZFS: `BPOBJ_SIZE_V2`).
-const BPOBJ_BONUS_BYTES: usize = 48;
+/// Entry of the directory that leads to the list of the ZAPs of vdevs (OpenZFS: `DMU_POOL_VDEV_ZAP_MAP`).
+const ZAP_MAP: &str = "com.delphix:vdev_zap_map";
 const AVZ_V2: &str = "com.klarasystems:vdev_zaps_v2";
 
 /// Refuses a length from a header that the object can't have: a damaged one would otherwise keep a reader busy for years.
@@ -69,11 +69,16 @@ pub(crate) fn read_packed(mos: &Arc<Objset>, object: ObjectId) -> Result<NvList,
     NvList::decode(&packed).map_err(|_| damaged)
 }
 
+/// True when the pool lists ZAPs of its vdevs: what older software made does not.
+pub(crate) fn has_vdev_zaps(mos: &Arc<Objset>) -> Result<bool, PoolError> {
+    Ok(Zap::hold(mos, DIRECTORY)?.contains(ZAP_MAP)?)
+}
+
 /// Makes the ZAPs of vdevs that have none and lists them (OpenZFS: `vdev_construct_zaps`).
 pub(crate) fn create_vdev_zaps(mos: &Arc<Objset>, features: &Features, tree: &mut VdevTree, tx: &Tx) -> Result<(), PoolError> {
-    let list = match Zap::hold(mos, DIRECTORY)?.try_lookup_u64("com.delphix:vdev_zap_map")? {
+    let list = match Zap::hold(mos, DIRECTORY)?.try_lookup_u64(ZAP_MAP)? {
         Some(list) => ObjectId(list),
-        None => create_linked_zap(mos, "com.delphix:vdev_zap_map", ObjectType::OTN_ZAP_METADATA, tx)?,
+        None => create_linked_zap(mos, ZAP_MAP, ObjectType::OTN_ZAP_METADATA, tx)?,
     };
     let list = Zap::hold(mos, list)?;
     let create = || -> Result<ObjectId, PoolError> {
@@ -153,18 +158,18 @@ pub(crate) fn destroy_vdev_zap(mos: &Arc<Objset>, object: ObjectId, tx: &Tx) -> 
     if object.0 == 0 {
         return Ok(());
     }
-    if let Some(list) = Zap::hold(mos, DIRECTORY)?.try_lookup_u64("com.delphix:vdev_zap_map")? {
+    if let Some(list) = Zap::hold(mos, DIRECTORY)?.try_lookup_u64(ZAP_MAP)? {
         Zap::hold(mos, ObjectId(list))?.remove(format!("{:x}", object.0), tx)?;
     }
     Ok(zap::destroy(mos, object, tx)?)
 }
 
 /// Makes the list of frees that wait for the next txg. We free at once and leave it empty; OpenZFS needs it.
-pub(crate) fn create_deferred_frees(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId, PoolError> {
+pub(crate) fn create_deferred_frees(mos: &Arc<Objset>, version: u64, tx: &Tx) -> Result<ObjectId, PoolError> {
     let new = NewObject {
         block_size: FREES_BLOCK_BYTES,
         bonus_type: ObjectType::BPOBJ_HDR,
-        bonus_len: BPOBJ_BONUS_BYTES,
+        bonus_len: BPOBJ_BYTES[usize::from(version >= spa_version::BPOBJ_ACCOUNT) + usize::from(version >= spa_version::DEADLISTS)],
         ..NewObject::new(ObjectType::BPOBJ)
     };
     let dnode = mos.allocate_object(new, tx)?;

@@ -3,6 +3,8 @@
 use super::bootfs;
 use super::brt::Brt;
 use super::checkpoint::Checkpoint;
+use super::config::VERSION;
+use super::dedup::Dedup;
 use super::features::{Features, HEAD_ERRLOG};
 use super::history::History;
 use super::news::{RebuildNews, ScanNews};
@@ -35,6 +37,8 @@ pub(crate) struct Services {
     pub allocator: Arc<Allocator>,
     /// References of shared blocks.
     pub brt: Arc<Brt>,
+    /// Blocks that tables of deduplication have.
+    pub dedup: Arc<Dedup>,
     /// The checkpoint, if there is one.
     pub checkpoint: Checkpoint,
     pub writeable: bool,
@@ -159,6 +163,12 @@ impl PoolServices for Services {
     fn pool_name(&self) -> String {
         self.name.read().clone()
     }
+    fn version(&self) -> u64 {
+        match self.zio.version() {
+            0 => VERSION,
+            version => version,
+        }
+    }
     fn feature_enabled(&self, guid: &str) -> bool {
         self.features.is_enabled(guid)
     }
@@ -171,7 +181,8 @@ impl PoolServices for Services {
     fn space(&self) -> PoolSpace {
         let class = self.allocator.class_space();
         // Datasets count a shared block as often as they refer to it, and what lies on vdevs for some blocks only (OpenZFS: `spa_update_dspace`).
-        let elsewhere = class.deflated_elsewhere.saturating_add(self.brt.space().saved_bytes);
+        let saved_bytes = self.brt.space().saved_bytes.saturating_add(self.dedup.saved_bytes());
+        let elsewhere = class.deflated_elsewhere.saturating_add(saved_bytes);
         // What a checkpoint keeps is nobody's, and no room (OpenZFS: `dsl_pool_adjustedsize`).
         let usable_bytes = class.deflated_capacity.saturating_add(elsewhere).saturating_sub(self.checkpoint_bytes());
         PoolSpace { usable_bytes, slop_bytes: slop(&class), deferred_bytes: class.deferred }
@@ -199,13 +210,14 @@ impl PoolServices for Services {
         Ok(())
     }
     fn objset_props(&self) -> ObjsetProps {
-        let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;
-        ObjsetProps {
+        let lz4 = self.features.refs("org.illumos:lz4_compress") != 0;
+        let props = ObjsetProps {
             hole_birth: self.features.refs("com.delphix:hole_birth") != 0,
             large_micro_zaps: self.features.is_enabled(dsl::features::LARGE_MICROZAP),
-            metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
+            metadata_compression: if lz4 { Compression::LZ4 } else { Compression::LZJB },
             ..ObjsetProps::default()
-        }
+        };
+        props.of_version(self.version())
     }
     fn refuses_writes(&self) -> bool {
         self.zio.refuses_writes()

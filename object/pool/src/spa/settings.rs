@@ -12,6 +12,7 @@ use crate::PoolError;
 use dmu::Tx;
 use dsl::{DslError, DslPool};
 use ondisk::ObjsetType;
+use ondisk::names::spa_version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -207,6 +208,7 @@ impl Spa {
     /// # Errors
     /// `BadValue` for a name that is not this pool's; of a dataset that is not there, or no file system: `Dsl`.
     fn set_boot_dataset(&self, name: &str) -> Result<(), PoolError> {
+        self.check_version(spa_version::BOOTFS, "pool must be upgraded to support 'bootfs' property")?;
         if name.is_empty() {
             return self.store_logged(BOOTFS, zap::Value::U8(Vec::new()), format!("{BOOTFS}=0"));
         }

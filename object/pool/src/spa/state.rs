@@ -68,6 +68,7 @@ impl Config {
                 hole_birth: services.features.refs("com.delphix:hole_birth") != 0,
                 fail_mode: self.fail_mode,
                 salt: self.salt.clone(),
+                version: self.facts.version,
             },
         }
     }

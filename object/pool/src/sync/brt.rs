@@ -4,6 +4,7 @@
 //! Two steps of a sync change them: references that the txg adds come first, blocks that were given up are looked at before space maps are written.
 //! A block is free when it is given up and no further reference is counted.
 
+use super::dedup::DedupReader;
 use super::step::{SyncStep, Syncing};
 use crate::PoolError;
 use crate::spa::Spa;
@@ -265,6 +266,8 @@ impl Table {
 pub(crate) struct AddReferences {
     pub spa: Arc<Spa>,
     pub shared: Arc<Mutex<SharedBlocks>>,
+    /// Tables of deduplication: what is in them is counted there (OpenZFS: `brt_pending_apply`).
+    pub reader: Option<Arc<DedupReader>>,
 }
 
 impl SyncStep for AddReferences {
@@ -273,7 +276,20 @@ impl SyncStep for AddReferences {
     }
     fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
         let mut shared = self.shared.lock();
-        self.spa.services.brt.take_added(at.tx.txg()).into_iter().try_for_each(|added| shared.add(&self.spa, added, at.tx))
+        let added = self.spa.services.brt.take_added(at.tx.txg());
+        if let Some(reader) = &self.reader {
+            reader.look_up_blocks(added.values().map(|added| &added.bp).filter(|bp| bp.is_dedup()));
+        }
+        for (place, added) in added {
+            let is_counted = match &self.reader {
+                Some(reader) if added.bp.is_dedup() => reader.reference(&added.bp, added.count)?,
+                _ => false,
+            };
+            if !is_counted {
+                shared.add(&self.spa, (place, added), at.tx)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod brt;
 pub(crate) mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod datasets;
+pub(crate) mod dedup;
 mod dtl;
 pub(crate) mod failure;
 pub(crate) mod flushing;

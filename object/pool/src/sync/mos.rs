@@ -11,7 +11,7 @@ use super::step::{SyncStep, Syncing};
 use super::tree::TreeWriter;
 use crate::PoolError;
 use crate::spa::Spa;
-use crate::spa::mos_objects::{process_deferred_frees, write_packed};
+use crate::spa::mos_objects::{create_vdev_zaps, has_vdev_zaps, process_deferred_frees, write_packed};
 use crate::spa::news::ScanNews;
 use crate::spa::salt;
 use exec::Mutex;
@@ -32,6 +32,8 @@ pub(crate) struct AfterImport {
     pub logged: Option<LoggedChanges>,
     /// Salt that the pool is to get.
     pub new_salt: Option<Arc<Salt>>,
+    /// Nobody need look any more whether the vdevs have ZAPs.
+    pub has_zaps: bool,
 }
 
 impl SyncStep for AfterImport {
@@ -52,6 +54,14 @@ impl SyncStep for AfterImport {
                 at.maps.append(delta, &context)?;
             }
             log_spacemap::destroy(&self.spa.mos, &tree, &services.features, tx)?;
+        }
+        if !std::mem::replace(&mut self.has_zaps, true) && !has_vdev_zaps(&self.spa.mos)? {
+            let mut tree = VdevTree::clone(&self.spa.tree());
+            create_vdev_zaps(&self.spa.mos, &services.features, &mut tree, tx)?;
+            let mut config = self.spa.config.lock();
+            config.take_zaps(&tree);
+            config.dirty = true;
+            self.spa.publish(&config);
         }
         if let Some(salt) = self.new_salt.take() {
             salt::write(&self.spa.mos, &salt, tx)?;

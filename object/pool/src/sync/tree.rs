@@ -12,6 +12,7 @@ use crate::spa::aux_devices::AuxDevices;
 use crate::spa::config::spare_label;
 use crate::spa::features::{DRAID, RESILVER_DEFER};
 use crate::spa::mos_objects::{create_vdev_zaps, destroy_vdev_zap};
+use crate::spa::version::count_parity;
 use dmu::Tx;
 use exec::Mutex;
 use nvlist::NvList;
@@ -95,6 +96,14 @@ impl TreeWriter {
     pub fn take_edit(&self, edited: Edited, maps: &mut SpaceMaps, tx: &Tx) -> Result<(), PoolError> {
         let Edited { tree, devices, aux, labels, log, hunt } = edited;
         let features = &self.spa.services.features;
+        let counts_parity = self.spa.config.lock().facts.counts_parity;
+        let tree = if counts_parity {
+            let mut own = VdevTree::clone(&tree);
+            count_parity(&mut own);
+            Arc::new(own)
+        } else {
+            tree
+        };
         let (before, aux_before, left) = {
             let mut config = self.spa.config.lock();
             let before = (config.tree.clone(), config.aux.clone());

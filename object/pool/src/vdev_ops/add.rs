@@ -9,9 +9,11 @@ use super::spec::{ClassSpec, LeafSpec, NO_CLASSES, NewTops, TopSpec, build_tops,
 use crate::label::{Device, flush_all, init_writes, write_all};
 use crate::spa::features::{ALLOCATION_CLASSES, DRAID};
 use crate::spa::state::Config;
+use crate::spa::version::check_parity;
 use crate::sync::changes::Edited;
 use crate::{DeviceProblem, PoolError};
 use nvlist::NvList;
+use ondisk::names::spa_version;
 use ondisk::{Guid, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, TopKind, VdevTree};
@@ -123,9 +125,21 @@ impl VdevOps {
         spec.caches.iter().map(entry).collect()
     }
 
+    /// Refuses what the pool's version lacks.
+    fn check_versions(&self, spec: &AddSpec) -> Result<(), PoolError> {
+        let wanted = [
+            (spec.logs.is_empty(), spa_version::SLOGS, "pool must be upgraded to add these vdevs"),
+            (spec.spares.is_empty() && spec.shared.is_empty(), spa_version::SPARES, "pool must be upgraded to add hot spares"),
+            (spec.caches.is_empty(), spa_version::L2CACHE, "pool must be upgraded to add cache devices"),
+        ];
+        wanted.iter().filter(|(is_empty, ..)| !is_empty).try_for_each(|(_, needed, why)| self.spa.check_version(*needed, why))
+    }
+
     /// The vdevs that are to be, with everything checked that can be.
     fn new_tops(&self, spec: &AddSpec, tree: &VdevTree) -> Result<NewTops, PoolError> {
         let all: Vec<TopSpec> = spec.all_tops().cloned().collect();
+        self.check_versions(spec)?;
+        check_parity(all.iter().map(|top| top.kind), self.spa.version())?;
         let has_draid = all.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
         if has_draid && !self.spa.services.features.is_enabled(DRAID) {
             return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
@@ -187,6 +201,7 @@ impl VdevOps {
         self.spa.check_no_checkpoint()?;
         let is_log = self.spa.tree().tops.iter().find(|top| top.is_concrete() && top.guid == guid && top.is_log).map(|top| top.id);
         let Some(log) = is_log else { return self.take_top(guid) };
+        self.spa.check_version(spa_version::HOLES, "pool must be upgraded to support log removal")?;
         let waiting = self.spa.dsl.waiting_logs_on(log);
         if !waiting.is_empty() {
             return Err(PoolError::LogsWait(waiting));

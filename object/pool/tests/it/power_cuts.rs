@@ -8,7 +8,7 @@ use dmu::NewObject;
 use dsl::{CreateDataset, TxSpace};
 use exec::{Exec, Inline};
 use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{ImportOptions, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, Pool, PoolSpec, Runtime, TopSpec, VERSION_WITH_FEATURES};
 use sim::{Image, Recording, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use vdev::TopKind;
@@ -24,6 +24,8 @@ struct Program {
     names: fn(u64) -> Vec<String>,
     /// The pool writes log space maps.
     log_space_maps: bool,
+    /// Version that it is made in.
+    version: u64,
 }
 
 impl Program {
@@ -33,11 +35,18 @@ impl Program {
 }
 
 /// File systems made, renamed and destroyed.
-const FILESYSTEMS: Program = Program { operations: 6, run, names, log_space_maps: false };
+const FILESYSTEMS: Program = Program { operations: 6, run, names, log_space_maps: false, version: VERSION_WITH_FEATURES };
 /// As [`FILESYSTEMS`], on a pool with log space maps.
 const LOGGED: Program = Program { log_space_maps: true, ..FILESYSTEMS };
 /// Clones made, written to, promoted and destroyed.
-const CLONES: Program = Program { operations: 11, run: run_clones, names: names_of_clones, log_space_maps: false };
+const CLONES: Program =
+    Program { operations: 11, run: run_clones, names: names_of_clones, log_space_maps: false, version: VERSION_WITH_FEATURES };
+/// An old pool gets newer versions, with snapshots and a clone from before.
+const UPGRADES: Program = Program { operations: 11, run: run_upgrades, names: names_of_upgrades, log_space_maps: false, version: 1 };
+
+/// Equal blocks written, overwritten, kept by a snapshot and given up.
+const DEDUP: Program =
+    Program { operations: 7, run: run_dedup, names: names_of_dedup, log_space_maps: false, version: VERSION_WITH_FEATURES };
 
 fn exec() -> Exec {
     Arc::new(Inline::new(11))
@@ -47,9 +56,10 @@ fn dataset() -> CreateDataset {
     CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) }
 }
 
-fn spec(devices: &[Arc<SimDevice>], kind: TopKind) -> PoolSpec {
+fn spec(devices: &[Arc<SimDevice>], kind: TopKind, version: u64) -> PoolSpec {
     PoolSpec {
         ashift: Some(9),
+        version,
         host: host(),
         ..PoolSpec::new("tank", vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }], dataset())
     }
@@ -122,12 +132,55 @@ fn run_clones(pool: &Pool, number: u64) {
     }
 }
 
+fn names_of_upgrades(done: u64) -> Vec<String> {
+    let lives = [("base", 1..u64::MAX), ("clone", 4..9)];
+    lives.into_iter().filter(|(_, life)| life.contains(&done)).map(|(name, _)| name.to_string()).collect()
+}
+
+fn run_upgrades(pool: &Pool, number: u64) {
+    let dsl = pool.dsl();
+    let upgrade = |version: &str| pool.set_prop("version", version).expect("upgraded");
+    match number {
+        1 => dsl.create_dataset("tank/base", dataset()).expect("created"),
+        2 => write(pool, "tank/base", 60),
+        3 => dsl.snapshot(&["tank/base@s".to_string()], Vec::new()).expect("taken"),
+        4 => dsl.clone_snapshot("tank/clone", "tank/base@s", Vec::new()).expect("cloned"),
+        5 => write(pool, "tank/base", 20),
+        6 => upgrade("11"),
+        7 => dsl.snapshot(&["tank/base@t".to_string()], Vec::new()).expect("taken"),
+        8 => upgrade("5000"),
+        9 => dsl.destroy_dataset("tank/clone").expect("destroyed"),
+        10 => dsl.snapshot(&["tank/base@u".to_string()], Vec::new()).expect("taken"),
+        _ => dsl.destroy_snapshots(&["tank/base@s".to_string(), "tank/base@t".to_string()], false).expect("destroyed"),
+    }
+}
+
+fn names_of_dedup(done: u64) -> Vec<String> {
+    let lives = [("base", 1..u64::MAX), ("same", 3..7)];
+    lives.into_iter().filter(|(_, life)| life.contains(&done)).map(|(name, _)| name.to_string()).collect()
+}
+
+fn run_dedup(pool: &Pool, number: u64) {
+    let dsl = pool.dsl();
+    let deduplicated = || CreateDataset { properties: vec![("dedup".to_string(), "on".to_string())], ..dataset() };
+    match number {
+        1 => dsl.create_dataset("tank/base", deduplicated()).expect("created"),
+        2 => write(pool, "tank/base", 120),
+        3 => dsl.create_dataset("tank/same", deduplicated()).expect("created"),
+        // The names are equally long, and so the bytes are the same.
+        4 => write(pool, "tank/same", 120),
+        5 => dsl.snapshot(&["tank/base@s".to_string()], Vec::new()).expect("taken"),
+        6 => write(pool, "tank/base", 40),
+        _ => dsl.destroy_dataset("tank/same").expect("destroyed"),
+    }
+}
+
 /// Runs the program; gives what happened on the devices.
 fn record(program: Program, kind: TopKind, count: usize) -> (Recording, u64) {
     let exec = exec();
     let sim = Sim::new(&exec, 5);
     let devices: Vec<Arc<SimDevice>> = (0..count).map(|index| sim.device(&format!("d{index}"), DEVICE_BYTES)).collect();
-    let pool = Pool::create(&exec, spec(&devices, kind), &program.runtime()).expect("made");
+    let pool = Pool::create(&exec, spec(&devices, kind, program.version), &program.runtime()).expect("made");
     sim.start_recording();
     sim.mark(0);
     for number in 1..=program.operations {
@@ -176,6 +229,18 @@ fn a_stripe_survives_power_cuts() {
 #[test]
 fn clones_and_their_livelists_survive_power_cuts() {
     cut(CLONES, TopKind::Leaf, 1, 41);
+}
+
+/// If this fails, an outage during an upgrade leaves a pool of which one half is of the old version, and no system opens it.
+#[test]
+fn upgrades_survive_power_cuts() {
+    cut(UPGRADES, TopKind::Leaf, 1, 29);
+}
+
+/// If this fails, an outage leaves tables of deduplication that count otherwise than files refer: a file is lost with another, or its space stays taken.
+#[test]
+fn tables_of_deduplication_survive_power_cuts() {
+    cut(DEDUP, TopKind::Leaf, 1, 43);
 }
 
 /// If this fails, an outage leaves log space maps that say of space in use that it is free: what is written next goes over files.

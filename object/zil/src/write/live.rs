@@ -6,7 +6,7 @@ use crate::stats::LogCounts;
 use dmu::{BlockError, BlockIo, LogIo, LogOwner};
 use exec::{Completion, completion};
 use ondisk::zil::{ZIL_ZC_OBJSET, ZIL_ZC_SEQ};
-use ondisk::{BlockPtr, Field, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
+use ondisk::{BlockPtr, Checksum, Field, ObjsetId, Txg, ZilChain, ZilHeader, ZioEck};
 use std::collections::VecDeque;
 
 /// One block of the chain.
@@ -61,6 +61,9 @@ impl LiveChain {
         let mut words = [self.identity[0], self.identity[1], 0, 0];
         (words[ZIL_ZC_OBJSET], words[ZIL_ZC_SEQ]) = (self.objset, self.block_seq);
         let mut bp = log_pointer(room.dva, bytes, words, txg);
+        if !log.is_slim() {
+            bp.set_checksum_kind(Checksum::ZILOG);
+        }
         if let Some((salt, iv)) = room.salt_and_iv {
             bp.set_uses_crypt(true);
             bp.set_salt_and_iv(salt, iv);
@@ -103,15 +106,8 @@ impl LiveChain {
             let next = self.blocks[first + index + 1].bp;
             let block = &mut self.blocks[first + index];
             block.newest = packed.newest;
-            let mut link: ZilChain = Field::ZERO;
-            link.zc_next_blk = next;
-            link.zc_nused = packed.used() as u64;
-            link.zc_eck.zec_magic = ZioEck::MAGIC;
-            let mut bytes = Vec::with_capacity(block.bp.psize());
-            bytes.extend_from_slice(&link.encode());
-            bytes.extend_from_slice(&packed.records);
-            bytes.resize(block.bp.psize(), 0);
-            outgoing.push(Outgoing { bp: block.bp, is_separate: block.is_separate, used: packed.used(), bytes });
+            let (used, bytes) = contents(&block.bp, &packed, next);
+            outgoing.push(Outgoing { bp: block.bp, is_separate: block.is_separate, used, bytes });
         }
         Ok(outgoing)
     }
@@ -143,6 +139,27 @@ impl LiveChain {
     pub(super) fn header(&self) -> ZilHeader {
         self.blocks.front().map_or_else(ZilHeader::default, |block| ZilHeader { zh_log: block.bp, ..ZilHeader::default() })
     }
+}
+
+/// Bytes of a block with these records and the link to the next one, and how many of them are to be written: in the old form, where the link is at the
+/// end, all (OpenZFS: `zil_lwb_write_issue`).
+fn contents(bp: &BlockPtr, packed: &Packed, next: BlockPtr) -> (usize, Vec<u8>) {
+    let mut link: ZilChain = Field::ZERO;
+    link.zc_next_blk = next;
+    link.zc_eck.zec_magic = ZioEck::MAGIC;
+    let mut bytes = Vec::with_capacity(bp.psize());
+    if bp.checksum_kind() == Checksum::ZILOG2 {
+        link.zc_nused = packed.used() as u64;
+        bytes.extend_from_slice(&link.encode());
+        bytes.extend_from_slice(&packed.records);
+        bytes.resize(bp.psize(), 0);
+        return (packed.used(), bytes);
+    }
+    link.zc_nused = packed.records.len() as u64;
+    bytes.extend_from_slice(&packed.records);
+    bytes.resize(bp.psize().saturating_sub(ZilChain::SIZE), 0);
+    bytes.extend_from_slice(&link.encode());
+    (bp.psize(), bytes)
 }
 
 /// Store of log blocks.

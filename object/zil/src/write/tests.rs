@@ -1,6 +1,7 @@
 //! The writer over a store in memory. What users lose when these fail: what they were told is durable, the space of logs, or the memory of the daemon.
 
 mod gather;
+mod old;
 
 use super::LogWriter;
 use super::filled::{Body, fill};
@@ -46,6 +47,8 @@ struct Disk {
     failing: Failing,
     /// Blocks are written durably in one step.
     in_one_step: bool,
+    /// Blocks are as in pools from before version 23.
+    is_old: bool,
     writes: usize,
     flushes: usize,
 }
@@ -66,6 +69,7 @@ impl Store {
             sealed: BTreeSet::new(),
             failing: Failing::Nothing,
             in_one_step: false,
+            is_old: false,
             writes: 0,
             flushes: 0,
         };
@@ -108,6 +112,9 @@ impl LogIo for Store {
         disk.allocated.insert(offset);
         let dva = Dva { vdev: VdevId(0), offset, asize: bytes as u64, gang: false };
         Ok(LogRoom { dva, is_separate: false, salt_and_iv: None })
+    }
+    fn is_slim(&self) -> bool {
+        !self.disk.lock().is_old
     }
     fn seal(&self, bp: &BlockPtr, _: &mut [u8]) -> Result<(), BlockError> {
         assert!(self.disk.lock().sealed.insert(bp.dva(0).offset), "an initialization vector serves once");
@@ -341,7 +348,10 @@ fn what_a_commit_wrote_is_what_a_replay_finds() {
 /// If this fails, a write is replayed with holes in it, or with bytes of another one.
 #[test]
 fn a_write_of_any_length_is_whole() {
-    let bench = Bench::begun(&inline());
+    writes_are_whole(&Bench::begun(&inline()));
+}
+
+fn writes_are_whole(bench: &Bench) {
     let lengths = [1, 8, 4000, 4096, 100_000, 130_888, 131_072, 700_001];
     for (index, length) in lengths.into_iter().enumerate() {
         bench.note(write_of(range(index as u64 * 1_000_000, length)));

@@ -117,7 +117,10 @@ impl Asker<'_> {
             return Err(because(ErrorKind::Invalid, self.what.clone(), why));
         }
         let properties = match request.volume {
-            true => volumes::NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?.properties,
+            true => {
+                let plan = volumes::NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+                plan.in_version(pool.pool().dsl().version(), &request.properties).properties
+            }
             false => request.properties.clone(),
         };
         self.check_new((&request.name, request.parents), properties.keys().map(String::as_str)).map(drop)?;
