@@ -312,6 +312,7 @@ mod tests {
             removal: None,
             error_scrub: None,
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
+            dedup: None,
             error_count: 0,
             errors: Vec::new(),
             errors_unavailable: None,

@@ -612,6 +612,7 @@ mod tests {
             removal: None,
             error_scrub: None,
             vdevs: root,
+            dedup: None,
             error_count: 0,
             errors: Vec::new(),
             errors_unavailable: None,

@@ -5,7 +5,7 @@ use crate::pool::{OpenPool, cache_file, compatibility};
 use crate::provider::offload;
 use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
 use crate::report::{pictures, sweeps, vdev_props};
-use control_api::{DedupReport, PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
+use control_api::{CheckpointReport, DedupReport, PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
 use ondisk::Guid;
 use std::collections::BTreeSet;
 
@@ -14,23 +14,7 @@ use std::collections::BTreeSet;
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let mut status = open.pool().status();
     note_pulled(&mut status);
-    let mut vdevs = pictures::tree(&status.name, &status.tree, Some(&status));
-    let opened = open.pool().devices();
-    let can_trim = |guid: u64| {
-        let id = status.tree.leaf_by_guid(Guid(guid));
-        let device = id.and_then(|id| opened.get(id.0 as usize)?.as_ref());
-        device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
-    };
-    sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
-    pictures::overlay_remarks(&mut vdevs, &open.pool().outliers().remarks(), &open.pool().repaired_leaves());
-    pictures::overlay_devices(&mut vdevs, &|guid| {
-        let id = status.tree.leaf_by_guid(Guid(guid))?;
-        opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
-    });
-    show_growth(&mut vdevs, &status);
-    let checkpoint = open.pool().checkpoint().map(|known| pictures::checkpoint(&mut vdevs, &status.tree, &known));
-    vdev_props::show(&mut vdevs, &open.vdev_props());
-    vdev_props::show_sitting(&mut vdevs, &status.tree, &|leaf| open.pool().zio().sits_out(leaf));
+    let (vdevs, checkpoint) = pictured(open, &status);
     let state = if status.suspended { "SUSPENDED".to_string() } else { vdevs.state.clone() };
     let (error_count, damaged, errors_unavailable) = match open.errors(errors) {
         Ok((count, damaged)) => (count, damaged, None),
@@ -81,6 +65,28 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// Picture of a pool's vdevs with all that is known of them, and what its checkpoint keeps.
+fn pictured(open: &OpenPool, status: &pool::PoolStatus) -> (VdevReport, Option<CheckpointReport>) {
+    let mut vdevs = pictures::tree(&status.name, &status.tree, Some(status));
+    let opened = open.pool().devices();
+    let can_trim = |guid: u64| {
+        let id = status.tree.leaf_by_guid(Guid(guid));
+        let device = id.and_then(|id| opened.get(id.0 as usize)?.as_ref());
+        device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
+    };
+    sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
+    pictures::overlay_remarks(&mut vdevs, &open.pool().outliers().remarks(), &open.pool().repaired_leaves());
+    pictures::overlay_devices(&mut vdevs, &|guid| {
+        let id = status.tree.leaf_by_guid(Guid(guid))?;
+        opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
+    });
+    show_growth(&mut vdevs, status);
+    let checkpoint = open.pool().checkpoint().map(|known| pictures::checkpoint(&mut vdevs, &status.tree, &known));
+    vdev_props::show(&mut vdevs, &open.vdev_props());
+    vdev_props::show_sitting(&mut vdevs, &status.tree, &|leaf| open.pool().zio().sits_out(leaf));
+    (vdevs, checkpoint)
 }
 
 /// Report of the tables of deduplication; None where there are none.

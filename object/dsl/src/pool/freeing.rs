@@ -28,7 +28,7 @@ const NEW_LIST: usize = 2;
 /// Blocks that are nobody's and not free yet.
 pub(crate) struct Freeing {
     tree: Arc<Tree>,
-    /// Where what waits is charged to, and the list of blocks of destroyed snapshots; none in pools before version 26, where nothing waits.
+    /// Directory that what waits is charged to, and the list of blocks of destroyed snapshots; none in pools before version 26, where nothing waits.
     place: RwLock<Option<(Arc<Dir>, u64)>>,
     livelists: Livelists,
     bptree: Bptree,
@@ -64,7 +64,7 @@ impl Freeing {
         Ok(())
     }
 
-    /// Where what waits is charged to.
+    /// Directory that what waits is charged to.
     fn free_dir(&self) -> Option<Arc<Dir>> {
         self.place.read().as_ref().map(|(dir, _)| dir.clone())
     }

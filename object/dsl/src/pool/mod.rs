@@ -128,7 +128,7 @@ impl DslPool {
         }
         let pool = DslPool::assemble(mos, meta, txgs, root)?;
         if version >= spa_version::ORIGIN {
-            pool.make_origin(tx)?;
+            upgrade::make_origin(&pool, tx)?;
         }
         Ok(pool)
     }
@@ -403,6 +403,23 @@ impl DslPool {
     /// Arena of the pool, where its mounts are to outlive the process.
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.live_logs.arena()
+    }
+
+    /// A look that all datasets can be upgraded that an upgrade from a version to another one changes; part of the check of a sync task.
+    ///
+    /// # Errors
+    /// Those of reading the MOS, also of records that are damaged.
+    pub fn check_upgrade(&self, from: u64, to: u64) -> Result<Upgraded, DslError> {
+        upgrade::check(self, from, to)
+    }
+
+    /// Makes what pools of version `to` have and those of version `from` lack, in syncing context; who calls it sets the version with the same txg,
+    /// afterwards.
+    ///
+    /// # Errors
+    /// Those of changing the MOS.
+    pub fn upgrade(&self, from: u64, to: u64, found: &Upgraded, tx: &Tx) -> Result<(), DslError> {
+        upgrade::carry_out(self, from, to, found, tx)
     }
 
     /// Sets the name of the root dataset, after the pool was imported under another name.
