@@ -309,7 +309,7 @@ impl Shard {
         for vdev in (0..spaces.len()).map(|step| (first + step) % spaces.len()) {
             let space: &Space = &spaces[vdev];
             let Some((index, metaslab)) = space.aside().filter(|_| space.class == Some(Class::Normal)) else { continue };
-            let asize = space.top.asize_for_psize(request.psize);
+            let asize = space.top.asize_at(request.psize, request.txg);
             let Some(found) = metaslab.alloc(asize, request.txg) else { continue };
             let dva = address((vdev, space), index, found, asize, dirtied);
             self.turn(&spaces, Class::EmbeddedLog, &dva);
@@ -350,7 +350,7 @@ impl Shard {
                 if space.class != Some(class) {
                     continue;
                 }
-                let asize = space.top.asize_for_psize(request.psize);
+                let asize = space.top.asize_at(request.psize, request.txg);
                 if let Some(dva) = self.alloc_on(vdev, space, asize, request.txg, (earlier, distance), dirtied) {
                     return Some(dva);
                 }

@@ -227,7 +227,7 @@ impl VdevTree {
             let least = top.slots.iter().flatten().map(|&id| leaf_bytes(id)).collect::<Option<Vec<u64>>>();
             let Some(least) = least.and_then(|all| all.into_iter().min()) else { continue };
             let asize = match top.kind {
-                TopKind::Raidz(_) => least * top.columns() as u64,
+                TopKind::Raidz(_) => least * top.filled_width() as u64,
                 TopKind::Draid(config) => config.asize(least),
                 _ => least,
             };

@@ -93,6 +93,28 @@ impl Obsolete {
     }
 }
 
+/// Ranges of a vdev that is being expanded of which something was written to more than one place, or is about to be, until the one who moves
+/// sectors asks: he may have read what was there before.
+#[derive(Debug, Default)]
+pub(crate) struct Shadowed {
+    ranges: Mutex<Vec<(VdevId, Range<u64>)>>,
+}
+
+impl Shadowed {
+    /// Something of this range is about to be written.
+    pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
+        let mut ranges = self.ranges.lock();
+        match ranges.last_mut() {
+            // Neighbours are often written one after the other.
+            Some((of, last)) if *of == vdev && last.end == range.start => last.end = range.end,
+            _ => ranges.push((vdev, range)),
+        }
+    }
+    pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
+        std::mem::take(&mut *self.ranges.lock())
+    }
+}
+
 /// Everything shared by the I/Os of a pool.
 pub(crate) struct Core {
     pub(crate) exec: Exec,
@@ -103,6 +125,7 @@ pub(crate) struct Core {
     pub(crate) pending_frees: PendingFrees,
     pub(crate) lacking: Lacking,
     pub(crate) obsolete: Obsolete,
+    pub(crate) shadowed: Shadowed,
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
@@ -140,6 +163,7 @@ impl Core {
                 pending_frees: PendingFrees::default(),
                 lacking: Lacking::default(),
                 obsolete: Obsolete::default(),
+                shadowed: Shadowed::default(),
                 direct: DirectParameters::default(),
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),

@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 35] = [
+const FIXTURES: [Fixture; 36] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -33,6 +33,7 @@ const FIXTURES: [Fixture; 35] = [
     fixture("raidz2", 2, true),
     fixture("raidz2w", 2, false),
     fixture("raidz3", 3, false),
+    fixture("expand", 1, true),
     fixture("draid1", 1, true),
     fixture("draid2", 2, false),
     fixture("draid2s0", 2, false),
@@ -78,7 +79,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 4] = [
+const REFUSALS: [Refusal; 3] = [
     refusal(
         "dedupfast",
         false,
@@ -97,7 +98,6 @@ const REFUSALS: [Refusal; 4] = [
         true,
         "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
     ),
-    refusal("expand", true, false, "the pool uses features that are not supported: org.openzfs:raidz_expansion"),
 ];
 
 /// Fixtures whose maker "crashed" with a live intent log, and whether the quick subset has them.
