@@ -169,7 +169,7 @@ impl Space {
     /// True when `top` says something else of where blocks may lie.
     pub(crate) fn differs(&self, top: &TopVdev) -> bool {
         let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log, top.bias);
-        told(&self.top) != told(top)
+        told(&self.top) != told(top) || self.top.widths != top.widths
     }
     /// The metaslab that holds `offset`.
     pub(crate) fn metaslab_at(&self, offset: u64) -> Option<(u32, &Metaslab)> {

@@ -31,11 +31,7 @@ impl VdevTree {
         let mut leaves = Vec::new();
         let mut tops = Vec::new();
         for child in root.get_nvlist_array("children").unwrap_or_default() {
-            let top = TopVdev::from_config(child, &mut leaves)?;
-            if top.widths.reflow.is_some() {
-                return Err(TreeError::Unsupported("raidz that is being expanded"));
-            }
-            tops.push(top);
+            tops.push(TopVdev::from_config(child, &mut leaves)?);
         }
         let mut tree = VdevTree::assemble(guid, tops, leaves)?;
         tree.create_txg = Txg(root.get_u64("create_txg").unwrap_or(0));

@@ -7,14 +7,14 @@
 use crate::bias::Bias;
 use crate::build::finished;
 use crate::error::TreeError;
-use crate::expansion::Widths;
+use crate::expansion::{Scratch, Widths};
 use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
 use crate::mapping::{Mapping, Piece, RemovalObjects};
 use crate::raidz::RaidzMap;
 use crate::size::metaslab_shift;
 use crate::spread::Shape;
 use crate::{DraidConfig, DraidLayout};
-use ondisk::{Dva, Guid, ObjectId, Txg, VdevId};
+use ondisk::{Dva, Guid, ObjectId, Txg, Uberblock, VdevId, reflow_state};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -385,6 +385,20 @@ impl VdevTree {
             })
         };
         pieces.iter().all(is_whole).then_some(pieces)
+    }
+
+    /// The top-level vdev that is being expanded.
+    pub fn expanding(&self) -> Option<&TopVdev> {
+        self.tops.iter().find(|top| top.widths.reflow.is_some())
+    }
+
+    /// Goes on with an expansion where an uberblock says that it is.
+    pub fn resume_reflow(&self, ub: &Uberblock) {
+        for reflow in self.tops.iter().filter_map(|top| top.widths.reflow.as_ref()) {
+            let is_in_scratch = ub.raidz_reflow_state() == reflow_state::SCRATCH_VALID;
+            reflow.set_scratch(if is_in_scratch { Scratch::Valid } else { Scratch::Unused });
+            reflow.set_synced(ub.raidz_reflow_offset());
+        }
     }
 
     /// Takes over what `from`, the same pool, knows of where the contents of removed vdevs are.

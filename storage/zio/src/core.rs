@@ -60,6 +60,10 @@ impl Lacking {
     pub(crate) fn note_unflushed(&self, leaves: impl Iterator<Item = Guid>) {
         self.unflushed.lock().extend(leaves);
     }
+    /// True when a leaf was noted to lack something since then.
+    pub(crate) fn is_noted(&self, leaf: Guid) -> bool {
+        self.missing.lock().iter().any(|(noted, _)| *noted == leaf) || self.unflushed.lock().contains(&leaf)
+    }
     pub(crate) fn take(&self) -> Vec<(Guid, Txg)> {
         std::mem::take(&mut *self.missing.lock()).into_iter().collect()
     }
@@ -93,6 +97,9 @@ impl Obsolete {
     }
 }
 
+/// Most ranges that are kept apart.
+const SHADOWED_MAX: usize = 1 << 16;
+
 /// Ranges of a vdev that is being expanded of which something was written to more than one place, or is about to be, until the one who moves
 /// sectors asks: he may have read what was there before.
 #[derive(Debug, Default)]
@@ -104,9 +111,12 @@ impl Shadowed {
     /// Something of this range is about to be written.
     pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
         let mut ranges = self.ranges.lock();
+        let ranges_are_many = ranges.len() >= SHADOWED_MAX;
         match ranges.last_mut() {
             // Neighbours are often written one after the other.
             Some((of, last)) if *of == vdev && last.end == range.start => last.end = range.end,
+            // Whoever asks for them does not come: he has much to do when he does.
+            Some((of, last)) if *of == vdev && ranges_are_many => *last = last.start.min(range.start)..last.end.max(range.end),
             _ => ranges.push((vdev, range)),
         }
     }
@@ -138,6 +148,9 @@ pub(crate) struct Core {
     pub(crate) names: OnceLock<ObjsetNames>,
     events: Arc<dyn EventSink>,
     cell: ViewCell<Snapshot>,
+    /// Views that were replaced and that I/Os still use.
+    retired: Mutex<Vec<Weak<Snapshot>>>,
+    retired_gone: Arc<WaitQueue>,
 }
 
 /// The name of an object set's dataset, from memory: neither reads nor waits.
@@ -153,7 +166,8 @@ impl Core {
     pub(crate) fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Arc<Core> {
         Arc::new_cyclic(|core: &Weak<Core>| {
             let leaves = Leaves::new(exec.clone(), core.clone());
-            let cell = Snapshot::take(view, &leaves, |snapshot| ViewCell::new(&snapshot));
+            let retired_gone = Arc::<WaitQueue>::default();
+            let cell = Snapshot::take(view, &leaves, &retired_gone, |snapshot| ViewCell::new(&snapshot));
             Core {
                 exec,
                 leaves,
@@ -174,6 +188,8 @@ impl Core {
                 names: OnceLock::new(),
                 events,
                 cell,
+                retired: Mutex::default(),
+                retired_gone,
             }
         })
     }
@@ -184,7 +200,18 @@ impl Core {
 
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub(crate) fn set_view(&self, view: PoolView) {
-        Snapshot::take(view, &self.leaves, |snapshot| self.cell.set(&snapshot));
+        Snapshot::take(view, &self.leaves, &self.retired_gone, |snapshot| {
+            let before = self.cell.set(&snapshot);
+            let mut retired = self.retired.lock();
+            retired.retain(|view| view.strong_count() > 0);
+            retired.extend(before.into_iter().filter(|view| view.strong_count() > 0));
+        });
+    }
+
+    /// Waits until no I/O uses a view that was replaced before this: all that began before then is done.
+    pub(crate) fn wait_retired(&self) {
+        let retired = self.retired.lock().clone();
+        self.retired_gone.wait_until(&self.exec, &|| retired.iter().all(|view| view.strong_count() == 0));
     }
 
     /// True when any simulated fault is about.

@@ -15,7 +15,8 @@ use crate::{
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
-use ondisk::{BlockPtr, Bookmark, Checksum, Txg};
+use ondisk::{BlockPtr, Bookmark, Checksum, Txg, VdevId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The pipeline of one pool; a cheap handle.
@@ -54,6 +55,16 @@ impl Zio {
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub fn set_view(&self, view: PoolView) {
         self.core.set_view(view);
+    }
+
+    /// Waits until everything is done that began with a view before the current one. For operations only.
+    pub fn wait_retired(&self) {
+        self.core.wait_retired();
+    }
+
+    /// Ranges of vdevs that are being expanded of which something was written to several places, or is about to be, since the last call.
+    pub fn take_shadowed(&self) -> Vec<(VdevId, Range<u64>)> {
+        self.core.shadowed.take()
     }
 
     /// Totals of the pool.

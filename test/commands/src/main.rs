@@ -26,6 +26,7 @@ mod delegation;
 mod devices;
 mod differences;
 mod durable;
+mod expansion;
 mod faults;
 mod files;
 mod guard;
@@ -248,6 +249,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "cache devices: what outlives exports, moves and kills", needs: MOUNTS, run: caches::persist },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
     Scenario { name: "life: vdevs that are removed", needs: MOUNTS, run: removal::life },
+    Scenario { name: "life: RAID-Z vdevs that get devices", needs: MOUNTS, run: expansion::life },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },

@@ -7,6 +7,7 @@ mod classes;
 mod common;
 mod compat;
 mod direct;
+mod expansion;
 mod gangs;
 mod hostile;
 mod intent_logs;
