@@ -377,6 +377,9 @@ pub struct VdevReport {
     /// Device id, physical path and enclosure path, where they are known (leaves).
     #[serde(default)]
     pub identity: [Option<String>; 3],
+    /// True while it gets another device (RAID-Z).
+    #[serde(default)]
+    pub is_expanding: bool,
     /// True when new blocks may be allocated here (top-levels).
     #[serde(default)]
     pub allocating: Option<bool>,

@@ -1,8 +1,9 @@
 //! RAID-Z vdevs that get devices: a block keeps the width that the vdev had when it was born, and lies on all the devices there are (OpenZFS:
 //! `vdev_raidz.c`; docs/adr/0034).
 //!
-//! Sector number `n` of the vdev's space lies on child `n % width`, in its row `n / width`. An expansion ("reflow") by one child moves every sector from its
-//! place by the old number of children to the one by the new number, in order; the contents of no sector change, and neither does an address in a block pointer.
+//! Sector number `n` of the vdev's space lies on child `n % width`, in its row `n / width`. An expansion ("reflow") by one child moves every sector from
+//! its place by the old number of children to the one by the new number, in order; the contents of no sector change, and neither does an address in
+//! a block pointer.
 //! So a column of a block that was born before no longer lies in sequence on one child: its sectors go diagonally over all of them, and each row of the
 //! block is a map with a parity of its own ([`crate::RaidzMap`]).
 //!

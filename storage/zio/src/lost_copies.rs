@@ -16,7 +16,8 @@ pub(crate) struct LostCopy {
     data: Abd,
 }
 
-/// The copies at `lost` of a block that was born in `birth` that have a place on the devices there are now; one that was on a removed vdev may lie in several pieces.
+/// The copies at `lost`, of a block that was born in `birth`, that have a place on the devices there are now; one that was on a removed vdev may
+/// lie in several pieces.
 pub(crate) fn plan((core, tree): (&Core, &VdevTree), lost: &[Dva], birth: Txg, data: &Abd) -> Vec<LostCopy> {
     lost.iter().filter_map(|dva| copies_at((core, tree), dva, birth, data)).flatten().collect()
 }

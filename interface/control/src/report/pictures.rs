@@ -164,7 +164,7 @@ pub(crate) fn checkpoint(root: &mut VdevReport, tree: &VdevTree, known: &Checkpo
 
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
     match (&top.node, top.kind) {
-        (Some(node), _) => node_report(tree, leaves, node),
+        (Some(node), _) => VdevReport { is_expanding: top.widths.reflow.is_some(), ..node_report(tree, leaves, node) },
         (None, TopKind::Hole) => {
             VdevReport { name: format!("hole-{}", top.id), kind: "hole".into(), state: "ONLINE".into(), ..VdevReport::default() }
         }

@@ -108,7 +108,7 @@ impl Expansions {
         self.spa.exec()
     }
 
-    /// What is known of a vdev's last expansion, as it is on disk or about to be.
+    /// State of a vdev's last expansion, as it is on disk or about to be.
     pub(super) fn phys(&self, vdev: VdevId) -> Phys {
         self.shared.lock().known.get(&vdev).copied().unwrap_or_default()
     }
@@ -235,7 +235,7 @@ pub(super) fn is_whole(tree: &VdevTree, top: &TopVdev) -> bool {
     })
 }
 
-/// What the vdev's ZAP tells; None when that is nothing.
+/// State as the vdev's ZAP tells it; None when it tells nothing.
 fn read(spa: &Spa, top: &TopVdev) -> Option<Phys> {
     let zap = Zap::hold(&spa.mos, top.zap).ok()?;
     let number = |name: &str| zap.try_lookup_u64(name).ok().flatten();

@@ -18,7 +18,7 @@ fn expanded(parity: u8, columns: usize, txgs: &[u64]) -> VdevTree {
     tree
 }
 
-/// What is written for a block, sector by sector: all places with their bytes.
+/// Places that are written for a block, sector by sector, with their bytes.
 fn written(tree: &VdevTree, offset: u64, data: &Abd, birth: Txg) -> Media {
     let plan = WritePlan::new(tree, &tree.tops[0], offset, data.len(), birth);
     let padded = Abd::gang(&[data.clone(), Abd::zeroed(plan.length - data.len())]);
