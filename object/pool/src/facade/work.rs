@@ -1,6 +1,7 @@
-//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, sweeps.
+//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, expansions, sweeps.
 
 use super::Pool;
+use crate::expand::run::{ExpandParameters, ExpandStatus};
 use crate::rebuild::{RebuildParameters, RebuildStatus};
 use crate::removal::run::{RemovalParameters, RemovalStatus};
 use crate::spa::checkpoint::CheckpointStatus;
