@@ -30,8 +30,10 @@ pub enum Scratch {
     Unused,
     /// The first part is copied there: what is written of it goes there too.
     Filling,
-    /// The first part is read there, while its new place is overwritten; what is written goes to both.
+    /// The first part is read and written there alone: somebody may still read what its new place has now.
     Valid,
+    /// The first part is read there, while its new place is overwritten; what is written goes to both.
+    Leaving,
 }
 
 /// State of an expansion: bytes of the vdev's space. The one thing in a tree that changes, since every row that is written depends on it, whichever
@@ -65,7 +67,8 @@ impl Reflow {
         match self.scratch.load(Ordering::SeqCst) {
             0 => Scratch::Unused,
             1 => Scratch::Filling,
-            _ => Scratch::Valid,
+            2 => Scratch::Valid,
+            _ => Scratch::Leaving,
         }
     }
     /// The state now, in sectors of `1 << ashift` bytes.
@@ -89,6 +92,7 @@ impl Reflow {
             Scratch::Unused => 0,
             Scratch::Filling => 1,
             Scratch::Valid => 2,
+            Scratch::Leaving => 3,
         };
         self.scratch.store(number, Ordering::SeqCst);
     }

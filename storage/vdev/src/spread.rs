@@ -172,10 +172,11 @@ fn places(moved: Option<Moved>, is_old: bool, sector: u64) -> (Place, &'static [
     match (is_old, moved.scratch) {
         (false, Scratch::Unused) => (Place::New, &[]),
         // All that was filled is valid from the moment on in which rows count as moved.
-        (false, Scratch::Filling | Scratch::Valid) => (Place::Scratch, &[Place::New]),
+        (false, Scratch::Filling | Scratch::Valid) => (Place::Scratch, &[]),
+        (false, Scratch::Leaving) => (Place::Scratch, &[Place::New]),
         (true, _) if !is_copied => (Place::Old, &[]),
         (true, Scratch::Unused) => (Place::Old, &[Place::New]),
-        (true, Scratch::Filling) => (Place::Old, &[Place::Scratch]),
-        (true, Scratch::Valid) => (Place::Old, &[Place::Scratch, Place::New]),
+        (true, Scratch::Filling | Scratch::Valid) => (Place::Old, &[Place::Scratch]),
+        (true, Scratch::Leaving) => (Place::Old, &[Place::Scratch, Place::New]),
     }
 }

@@ -125,6 +125,18 @@ impl Shadowed {
     }
 }
 
+/// Views of a pool that were replaced: when no I/O uses them any more, all that was planned before the fence was made is done. Nobody waits for that in
+/// the sync, as such an I/O may be held back, or held until the pool is resumed: he looks, and looks again with the next txg.
+#[derive(Debug)]
+pub struct Fence(Vec<Weak<Snapshot>>);
+
+impl Fence {
+    /// True when everything is done that began before the fence was made.
+    pub fn is_passed(&self) -> bool {
+        self.0.iter().all(|view| view.strong_count() == 0)
+    }
+}
+
 /// Everything shared by the I/Os of a pool.
 pub(crate) struct Core {
     pub(crate) exec: Exec,
@@ -150,7 +162,6 @@ pub(crate) struct Core {
     cell: ViewCell<Snapshot>,
     /// Views that were replaced and that I/Os still use.
     retired: Mutex<Vec<Weak<Snapshot>>>,
-    retired_gone: Arc<WaitQueue>,
 }
 
 /// The name of an object set's dataset, from memory: neither reads nor waits.
@@ -166,8 +177,7 @@ impl Core {
     pub(crate) fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Arc<Core> {
         Arc::new_cyclic(|core: &Weak<Core>| {
             let leaves = Leaves::new(exec.clone(), core.clone());
-            let retired_gone = Arc::<WaitQueue>::default();
-            let cell = Snapshot::take(view, &leaves, &retired_gone, |snapshot| ViewCell::new(&snapshot));
+            let cell = Snapshot::take(view, &leaves, |snapshot| ViewCell::new(&snapshot));
             Core {
                 exec,
                 leaves,
@@ -189,7 +199,6 @@ impl Core {
                 events,
                 cell,
                 retired: Mutex::default(),
-                retired_gone,
             }
         })
     }
@@ -200,7 +209,7 @@ impl Core {
 
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub(crate) fn set_view(&self, view: PoolView) {
-        Snapshot::take(view, &self.leaves, &self.retired_gone, |snapshot| {
+        Snapshot::take(view, &self.leaves, |snapshot| {
             let before = self.cell.set(&snapshot);
             let mut retired = self.retired.lock();
             retired.retain(|view| view.strong_count() > 0);
@@ -208,10 +217,9 @@ impl Core {
         });
     }
 
-    /// Waits until no I/O uses a view that was replaced before this: all that began before then is done.
-    pub(crate) fn wait_retired(&self) {
-        let retired = self.retired.lock().clone();
-        self.retired_gone.wait_until(&self.exec, &|| retired.iter().all(|view| view.strong_count() == 0));
+    /// The views that were replaced before this and that I/Os still use.
+    pub(crate) fn fence(&self) -> Fence {
+        Fence(self.retired.lock().clone())
     }
 
     /// True when any simulated fault is about.

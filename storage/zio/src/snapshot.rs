@@ -1,7 +1,6 @@
 //! A view of the pool with what the pipeline hangs on it: each leaf's counters and device.
 
 use crate::view::PoolView;
-use exec::WaitQueue;
 use leaf::{LeafDevice, LeafStats, Leaves, Seat, Wanted};
 use ondisk::Guid;
 use std::collections::BTreeSet;
@@ -14,22 +13,11 @@ pub(crate) struct Snapshot {
     pub(crate) view: PoolView,
     /// Seat of each leaf of the view.
     seats: Arc<[Seat]>,
-    _gone: Gone,
-}
-
-/// Wakes those who wait until nothing uses a snapshot any more.
-#[derive(Clone, Debug)]
-struct Gone(Arc<WaitQueue>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        self.0.notify_all();
-    }
 }
 
 impl Snapshot {
     /// Takes a view over: counters of leaves seen before go on, and so do the queues of devices that stay. `taken` runs before the next view is.
-    pub(crate) fn take<R>(view: PoolView, leaves: &Leaves, gone: &Arc<WaitQueue>, taken: impl FnOnce(Snapshot) -> R) -> R {
+    pub(crate) fn take<R>(view: PoolView, leaves: &Leaves, taken: impl FnOnce(Snapshot) -> R) -> R {
         let tree = view.tree.clone();
         let wanted: Vec<Wanted<'_>> = (tree.leaves.iter().enumerate())
             .map(|(index, leaf)| Wanted {
@@ -38,7 +26,7 @@ impl Snapshot {
                 width: tree.tops.get(leaf.top.0 as usize).map_or(1, TopVdev::read_width),
             })
             .collect();
-        leaves.replace(&wanted, |seats| taken(Snapshot { view: view.clone(), seats: seats.into(), _gone: Gone(gone.clone()) }))
+        leaves.replace(&wanted, |seats| taken(Snapshot { view: view.clone(), seats: seats.into() }))
     }
     /// Counters of a leaf of this view.
     pub(crate) fn stats(&self, leaf: LeafId) -> &LeafStats {

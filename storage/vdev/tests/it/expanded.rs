@@ -166,6 +166,8 @@ fn during_an_expansion_rows_are_read_where_they_are_and_written_to_all_their_pla
     assert!(read(&tree, (0, Txg(9)), ReadMode::Normal, &mut old.clone(), &data).is_some());
     reflow.set_scratch(Scratch::Valid);
     reflow.set_synced(1 << 20);
+    assert_eq!(written(&tree, 0, &data, Txg(9)), in_scratch);
+    reflow.set_scratch(Scratch::Leaving);
     assert_eq!(written(&tree, 0, &data, Txg(9)), all(&[&in_scratch, &new]));
     assert!(read(&tree, (0, Txg(9)), ReadMode::Normal, &mut in_scratch.clone(), &data).is_some());
     reflow.set_scratch(Scratch::Unused);
