@@ -105,7 +105,7 @@ pub enum Verb {
     Offline(Offline),
     /// Bring devices back; what they missed is resilvered.
     Online(Online),
-    /// Make a mirror of a device and a new one.
+    /// Make a mirror of a device and a new one, or expand a RAID-Z vdev by one.
     Attach(Attach),
     /// Replace a device by another one.
     Replace(Replace),

@@ -310,6 +310,7 @@ mod tests {
             accelerator: None,
             rebuilds: Vec::new(),
             removal: None,
+            expansion: None,
             error_scrub: None,
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
             dedup: None,

@@ -10,6 +10,7 @@ mod create;
 mod divided;
 mod draid;
 mod events;
+mod expansion;
 mod get;
 mod history;
 mod import;

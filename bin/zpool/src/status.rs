@@ -1,7 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::names::{Names, former_path, tree};
-use crate::{args, checkpoint, list, power, rebuild, removal, scripts, sweeps};
+use crate::{args, checkpoint, expansion, list, power, rebuild, removal, scripts, sweeps};
 use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
@@ -106,6 +106,7 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     let now = cli::time::now();
     report.removal.iter().for_each(|one| text.push_str(&format!("{}{}", bold("remove: "), removal::lines(one, now))));
+    report.expansion.iter().for_each(|one| text.push_str(&format!("{}{}", bold("expand: "), expansion::lines(one, now))));
     if let Some(known) = &report.checkpoint {
         report.scan.iter().for_each(|scan| text.push_str(checkpoint::scan_warning(known, scan)));
         text.push_str(&checkpoint::line(known));
@@ -391,6 +392,9 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if let Some(one) = &report.removal {
         entry.insert("removal_stats".into(), removal::as_json(one, &output));
     }
+    if let Some(one) = &report.expansion {
+        entry.insert("raidz_expand_stats".into(), expansion::as_json(one, &output));
+    }
     if let Some(known) = &report.checkpoint {
         let state = if known.is_discarding { "DISCARDING" } else { "EXISTS" };
         let (began, space) = (moment(known.start_time, &output), json::size(known.bytes, &output));
@@ -610,6 +614,7 @@ mod tests {
             accelerator: None,
             rebuilds: Vec::new(),
             removal: None,
+            expansion: None,
             error_scrub: None,
             vdevs: root,
             dedup: None,

@@ -184,7 +184,7 @@ fn settings(vdev: &VdevReport) -> Vec<Property> {
     let mut list = vec![Property::fact("removing", on_off(false)), allocating, by_default("failfast", on_off(true))];
     list.extend(["checksum_n", "checksum_t", "io_n", "io_t"].map(|name| by_default(name, Value::None)));
     if vdev.kind == "raidz" {
-        list.push(Property::fact("raidz_expanding", on_off(false)));
+        list.push(Property::fact("raidz_expanding", on_off(vdev.is_expanding)));
     }
     list.extend(["slow_io_n", "slow_io_t"].map(|name| by_default(name, Value::None)));
     let trims = if vdev.children.is_empty() { on_off(!vdev.trim_unsupported) } else { Value::None };

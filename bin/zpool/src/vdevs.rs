@@ -57,7 +57,8 @@ pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
         sequential: arguments.how.sequential,
     };
     let change = VdevChange { pool: arguments.pool.clone(), device: arguments.device.clone(), change: VdevVerb::Attach(new) };
-    change_and_wait(client, change, arguments.how.wait, "resilver")
+    let activity = if arguments.device.starts_with("raidz") { "raidz_expand" } else { "resilver" };
+    change_and_wait(client, change, arguments.how.wait, activity)
 }
 
 /// Runs `zpool replace`.

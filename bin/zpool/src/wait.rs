@@ -131,7 +131,10 @@ fn remaining(report: &PoolReport) -> [u64; ACTIVITIES.len()] {
             active.map_or(0, |removal| removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
         }
         "discard" => report.checkpoint.as_ref().filter(|known| known.is_discarding).map_or(0, |known| known.bytes),
-        // RAID-Z expansion does not exist here.
+        "raidz_expand" => {
+            let active = report.expansion.as_ref().filter(|expansion| expansion.state == "active");
+            active.map_or(0, |expansion| expansion.to_reflow_bytes.saturating_sub(expansion.reflowed_bytes))
+        }
         _ => 0,
     })
 }

@@ -45,6 +45,6 @@ pub use objset::*;
 pub use pool_objects::*;
 pub use record::{ByteOrder, Field, FieldInfo, Record, ShortRecord};
 pub use space_map::*;
-pub use uberblock::Uberblock;
+pub use uberblock::{Uberblock, reflow_state};
 pub use validate::{BlockPtrError, VdevExtent};
 pub use zil::{ZilChain, ZilHeader};

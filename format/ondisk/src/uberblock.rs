@@ -36,6 +36,16 @@ record! {
     }
 }
 
+/// States of a RAID-Z expansion's scratch area (OpenZFS: `raidz_reflow_scratch_state_t`).
+#[allow(missing_docs, reason = "the standard's names")]
+pub mod reflow_state {
+    pub const SCRATCH_NOT_IN_USE: u16 = 0;
+    pub const SCRATCH_VALID: u16 = 1;
+    pub const SCRATCH_INVALID_SYNCED: u16 = 2;
+    pub const SCRATCH_INVALID_SYNCED_ON_IMPORT: u16 = 3;
+    pub const SCRATCH_INVALID_SYNCED_REFLOW: u16 = 4;
+}
+
 impl Uberblock {
     /// Magic of an uberblock: "oo-ba-bloc!"
     pub const MAGIC: u64 = 0x00ba_b10c;
@@ -87,6 +97,10 @@ impl Uberblock {
     pub fn mmp_config_of(interval_ms: u64, sequence: u16, fail_intervals: u16) -> u64 {
         let valid_bits = 0b111;
         ((interval_ms & 0x00FF_FFFF) << 8) | (u64::from(sequence) << 32) | (u64::from(fail_intervals) << 48) | valid_bits
+    }
+    /// Sets state and offset, in bytes, of a RAID-Z expansion (OpenZFS: `RAIDZ_REFLOW_SET`).
+    pub fn set_raidz_reflow(&mut self, state: u16, offset: u64) {
+        self.ub_raidz_reflow_info = (u64::from(state) << 55) | ((offset >> 9) & ((1 << 55) - 1));
     }
     /// Offset of a RAID-Z expansion's reflow, in bytes.
     pub fn raidz_reflow_offset(&self) -> u64 {

@@ -254,6 +254,9 @@ pub struct PoolReport {
     /// Progress of the running or last removal of a top-level vdev.
     #[serde(default)]
     pub removal: Option<RemovalReport>,
+    /// Progress of the running or last expansion of a RAID-Z vdev.
+    #[serde(default)]
+    pub expansion: Option<ExpansionReport>,
     /// Progress of the error scrub, when no scrub or resilver came after it.
     #[serde(default)]
     pub error_scrub: Option<ErrorScrubReport>,
@@ -392,6 +395,9 @@ pub struct VdevReport {
     /// Device id, physical path and enclosure path, where they are known (leaves).
     #[serde(default)]
     pub identity: [Option<String>; 3],
+    /// True while it gets another device (RAID-Z).
+    #[serde(default)]
+    pub is_expanding: bool,
     /// True when new blocks may be allocated here (top-levels).
     #[serde(default)]
     pub allocating: Option<bool>,
@@ -525,6 +531,28 @@ pub struct RemovalReport {
     pub copied_bytes: u64,
     /// Bytes of memory that tell where the contents of removed vdevs are.
     pub mapping_bytes: u64,
+}
+
+/// Progress of the expansion of a RAID-Z vdev.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExpansionReport {
+    /// Name of the top-level vdev: `raidz1-0`.
+    pub name: String,
+    /// Number of the top-level vdev.
+    pub vdev: u64,
+    /// State of the expansion: `active`, `finished`.
+    pub state: String,
+    /// Seconds since the epoch when the expansion began.
+    pub start_time: i64,
+    /// Seconds since the epoch when the expansion ended; 0 while it runs.
+    pub end_time: i64,
+    /// Allocated bytes of the vdev.
+    pub to_reflow_bytes: u64,
+    /// Bytes that were moved.
+    pub reflowed_bytes: u64,
+    /// True while it waits for a device to be whole again.
+    pub is_waiting: bool,
 }
 
 /// Progress of a sequential rebuild.

@@ -55,7 +55,9 @@ pub(crate) const GIVE_HOSTID: [&str; 2] =
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
-        PoolError::NoReplicas | PoolError::LogsWait(_) | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
+        PoolError::NoReplicas | PoolError::LogsWait(_) | PoolError::SpareInUse | PoolError::Rebuilding | PoolError::Expanding => {
+            ErrorKind::Busy
+        }
         PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
         PoolError::CheckpointExists | PoolError::DiscardingCheckpoint => ErrorKind::Busy,
         PoolError::NoCheckpoint => ErrorKind::NotFound,

@@ -158,6 +158,7 @@ impl Settings {
         pool.dsl().tune_receives(get("spa_asize_inflation"));
         pool.dsl().tune_livelists(get("zfs_livelist_max_entries"), get("zfs_livelist_min_percent_shared") as i64);
         tune_removals(pool.removal_parameters(), &get);
+        tune_expansions(pool.expand_parameters(), &get);
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
@@ -275,6 +276,13 @@ impl Settings {
         runtime.providers = Some(providers);
         runtime
     }
+}
+
+/// Has expansions of vdevs follow the parameters.
+fn tune_expansions(expansions: &pool::ExpandParameters, get: &dyn Fn(&str) -> u64) {
+    expansions.copy_bytes_max.store(get("raidz_expand_max_copy_bytes"), Ordering::Relaxed);
+    expansions.reflow_bytes_max.store(get("raidz_expand_max_reflow_bytes"), Ordering::Relaxed);
+    expansions.scrub_after.store(get("zfs_scrub_after_expand"), Ordering::Relaxed);
 }
 
 /// Has removals of vdevs follow the parameters.

@@ -59,6 +59,20 @@ pub const PARAMETERS: [Parameter; 178] = [
     ),
     new("metaslab_force_ganging_pct", 3, (0, 100), When::Now, "how often, in percent"),
     new(
+        "raidz_expand_max_copy_bytes",
+        160 << 20,
+        (1, u64::MAX),
+        When::Now,
+        "bytes that an expansion of RAID-Z moves at once, 64 MiB at most",
+    ),
+    new(
+        "raidz_expand_max_reflow_bytes",
+        0,
+        ANY,
+        When::Now,
+        "for tests: moved bytes after which an expansion of RAID-Z stands still; 0: it does not",
+    ),
+    new(
         "send_holes_without_birth_time",
         1,
         BIT,
@@ -293,6 +307,7 @@ pub const PARAMETERS: [Parameter; 178] = [
         When::Now,
         "bytes of a scrub or resilver that are being read per device at a time, as of four devices at least; 256 MiB of all at most",
     ),
+    new("zfs_scrub_after_expand", 1, BIT, When::Now, "a scrub follows the expansion of a RAID-Z vdev"),
     new(
         "zfs_scrub_error_blocks_per_txg",
         4096,

@@ -140,6 +140,8 @@ pub enum PoolError {
     TrimUnsupported,
     /// A sequential rebuild runs: what needs a resilver has to wait.
     Rebuilding,
+    /// A RAID-Z vdev is being expanded.
+    Expanding,
     /// The pool has a checkpoint, which this would change, or leave without its devices.
     CheckpointExists,
     /// The pool's checkpoint is still being discarded.
@@ -263,6 +265,7 @@ impl fmt::Display for PoolError {
             PoolError::Scan(error) => fmt::Display::fmt(error, f),
             PoolError::TrimUnsupported => f.write_str("trim operations are not supported by this device"),
             PoolError::Rebuilding => f.write_str("currently sequentially resilvering"),
+            PoolError::Expanding => f.write_str("raidz expansion in progress"),
             PoolError::CheckpointExists | PoolError::DiscardingCheckpoint | PoolError::NoCheckpoint => f.write_str(self.of_checkpoint()),
             PoolError::VdevTooBig => f.write_str("device exceeds supported size"),
             PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),

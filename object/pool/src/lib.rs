@@ -21,6 +21,7 @@
 
 mod caches;
 mod error;
+mod expand;
 mod facade;
 mod heartbeat;
 mod label;
@@ -38,6 +39,7 @@ mod zia;
 
 pub use caches::CacheStatus;
 pub use error::{DeviceProblem, PoolError};
+pub use expand::run::{ExpandParameters, ExpandStatus};
 pub use facade::Pool;
 pub use facade::status::{LeafStatus, PoolStatus};
 pub use l2arc::Tunables as CacheTunables;

@@ -92,7 +92,7 @@ impl Bench {
     fn raw_write(&self, data: &Abd, pointers: &[BlockPtr]) {
         for bp in pointers {
             let top = self.tree.top(bp.dva(0).vdev).expect("the vdev exists");
-            let plan = WritePlan::new(&self.tree, top, bp.dva(0).offset, bp.psize());
+            let plan = WritePlan::new(&self.tree, top, bp.dva(0).offset, bp.psize(), bp.birth());
             for io in &plan.ios {
                 let (done, wait) = completion();
                 let op = DeviceOp::Write(data.slice(0..io.length));
@@ -106,7 +106,7 @@ impl Bench {
     fn raw_read(&self, pointers: &[BlockPtr]) {
         for bp in pointers {
             let top = self.tree.top(bp.dva(0).vdev).expect("the vdev exists");
-            let plan = WritePlan::new(&self.tree, top, bp.dva(0).offset, bp.psize());
+            let plan = WritePlan::new(&self.tree, top, bp.dva(0).offset, bp.psize(), bp.birth());
             let mut ios: Vec<_> = plan.ios.iter().filter(|io| matches!(io.part, vdev::Part::Data(_))).collect();
             if top.parity() == 0 {
                 ios.truncate(1);

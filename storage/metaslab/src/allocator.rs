@@ -375,6 +375,11 @@ impl Allocator {
         found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
     }
 
+    /// Segments of a metaslab that nobody could be given now: all that was written, is being written, or may be needed after a crash.
+    pub fn occupied(&self, vdev: VdevId, metaslab: u32) -> Vec<Range<u64>> {
+        self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.occupied())
+    }
+
     /// The allocated segments of a metaslab as they are on disk once `txg` is, when nothing more is done in it.
     pub fn allocated_after(&self, vdev: VdevId, metaslab: u32, txg: Txg) -> Vec<Range<u64>> {
         self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.allocated_after(txg))

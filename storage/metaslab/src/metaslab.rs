@@ -656,6 +656,12 @@ impl Metaslab {
         self.without(state.not_allocated())
     }
 
+    /// Segments that are neither free nor lent.
+    pub(crate) fn occupied(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        self.without([&state.free, &state.lent].into_iter())
+    }
+
     /// Segments that are allocated on disk once `txg` is, when nothing more is done in it.
     pub(crate) fn allocated_after(&self, txg: Txg) -> Vec<Range<u64>> {
         let state = self.state.lock();

@@ -169,7 +169,7 @@ impl Space {
     /// True when `top` says something else of where blocks may lie.
     pub(crate) fn differs(&self, top: &TopVdev) -> bool {
         let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log, top.bias);
-        told(&self.top) != told(top)
+        told(&self.top) != told(top) || self.top.widths != top.widths
     }
     /// The metaslab that holds `offset`.
     pub(crate) fn metaslab_at(&self, offset: u64) -> Option<(u32, &Metaslab)> {
@@ -309,7 +309,7 @@ impl Shard {
         for vdev in (0..spaces.len()).map(|step| (first + step) % spaces.len()) {
             let space: &Space = &spaces[vdev];
             let Some((index, metaslab)) = space.aside().filter(|_| space.class == Some(Class::Normal)) else { continue };
-            let asize = space.top.asize_for_psize(request.psize);
+            let asize = space.top.asize_at(request.psize, request.txg);
             let Some(found) = metaslab.alloc(asize, request.txg) else { continue };
             let dva = address((vdev, space), index, found, asize, dirtied);
             self.turn(&spaces, Class::EmbeddedLog, &dva);
@@ -350,7 +350,7 @@ impl Shard {
                 if space.class != Some(class) {
                     continue;
                 }
-                let asize = space.top.asize_for_psize(request.psize);
+                let asize = space.top.asize_at(request.psize, request.txg);
                 if let Some(dva) = self.alloc_on(vdev, space, asize, request.txg, (earlier, distance), dirtied) {
                     return Some(dva);
                 }

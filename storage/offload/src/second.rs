@@ -6,7 +6,7 @@ use crate::stores::{self, Writes};
 use crate::submit::{reason, submit};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
-use ondisk::{ByteOrder, Dva};
+use ondisk::{ByteOrder, Dva, Txg};
 use std::sync::Arc;
 use vdev::{VdevTree, WritePlan};
 use zio::{Answer, Claims, Made, PoolView, Ready, SecondRound, salted_sum_of};
@@ -110,11 +110,11 @@ where
 fn plans(tree: &VdevTree, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, WritePlan)> {
     let mut plans = Vec::new();
     for dva in dvas.iter().filter(|dva| !dva.is_empty()) {
-        let Some(top) = tree.top(dva.vdev).filter(|top| top.parity() > 0) else { continue };
+        let Some(top) = tree.top(dva.vdev).filter(|top| top.parity() > 0 && !top.is_expanded()) else { continue };
         if offloaded.accelerator.policy().raidz_gen.get(top.parity() - 1) != Some(&true) {
             continue;
         }
-        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
+        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize, Txg::ZERO);
         let fits = |sizes: &dpusm::Sizes| {
             let mut columns = plan.rows().flat_map(|row| row.data);
             columns.all(|column| column.is_empty() || sizes.admit(column.start, column.len()))
@@ -329,7 +329,7 @@ fn ready(mut offloaded: Offloaded, parity: Vec<(Dva, Vec<Abd>)>) -> Made {
 /// True when software computes the same parity.
 fn is_right(tree: &VdevTree, offloaded: &Offloaded, dva: &Dva, parity: &[Abd]) -> bool {
     let (Some(top), Some(data)) = (tree.top(dva.vdev), &offloaded.on_host) else { return false };
-    let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
+    let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize, Txg::ZERO);
     let agrees = plan.rows().zip(parity.chunks(top.parity())).all(|(row, parity)| {
         let data: Vec<Abd> = row.data.iter().map(|range| data.slice(range.clone())).collect();
         verify(&Claim::Row { parity, data: &data })

@@ -9,7 +9,7 @@ use crate::block::Offloaded;
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use dpusm::{Feature, Graph, HostDone, HostRead, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
-use ondisk::{Dva, Guid};
+use ondisk::{Dva, Guid, Txg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::{LeafId, LeafKind, Part, VdevTree, WriteOutcome, WritePlan};
@@ -107,8 +107,9 @@ pub(crate) fn plan(tree: &VdevTree, offloaded: &Offloaded, dvas: &[Dva; 3], pari
     }
     let mut copies = Vec::new();
     for dva in dvas.iter().filter(|dva| !dva.is_empty()) {
-        let top = tree.top(dva.vdev)?;
-        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
+        // Blocks of vdevs that got devices are cut into sectors: those are the host's.
+        let top = tree.top(dva.vdev).filter(|top| !top.is_expanded())?;
+        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize, Txg::ZERO);
         let is_whole = plan.length == offloaded.psize && (top.parity() == 0 || parity.iter().any(|(of, _)| of == dva));
         // What the vdev can't hold any more is for the host to say.
         let is_lost = plan.assess(&vec![true; plan.ios.len()]) == WriteOutcome::Lost;

@@ -1,6 +1,7 @@
 //! What follows from the node of a top-level vdev: its slots and its deflate ratio; and whether its geometry can be. Of the tree that it
 //! becomes a part of nothing is known here.
 
+use crate::expansion::Widths;
 use crate::size::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::{DraidLayout, LeafId, Node, NodeKind, TopKind, TopVdev, TreeError};
 use std::sync::Arc;
@@ -43,6 +44,9 @@ pub(crate) fn finished(top: &TopVdev) -> Result<TopVdev, TreeError> {
             if !(1..=3).contains(&parity) || columns <= usize::from(parity) || columns > CHILDREN_MAX {
                 return Err(TreeError::Geometry("columns of a raidz"));
             }
+            if !top.widths.fit(usize::from(parity), columns) {
+                return Err(TreeError::Geometry("expansions of a raidz"));
+            }
             (TopKind::Raidz(parity), node.children.iter().map(leaves_of).collect::<Result<_, _>>()?)
         }
         NodeKind::Draid(config) => {
@@ -55,6 +59,9 @@ pub(crate) fn finished(top: &TopVdev) -> Result<TopVdev, TreeError> {
         NodeKind::Mirror => (TopKind::Mirror, vec![leaves_of(node)?]),
         NodeKind::Leaf(_) | NodeKind::Replacing | NodeKind::Spare => (TopKind::Leaf, vec![leaves_of(node)?]),
     };
+    if !matches!(top.kind, TopKind::Raidz(_)) {
+        top.widths = Widths::default();
+    }
     top.deflate_ratio = (1 << 17) / (top.asize_for_psize(1 << 17) >> 9);
     Ok(top)
 }

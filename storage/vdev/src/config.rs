@@ -2,6 +2,7 @@
 
 use crate::{
     DraidConfig, DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, RemovalObjects, TopKind, TopVdev, TreeError, VdevTree,
+    Widths,
 };
 use nvlist::{NvList, Value};
 use ondisk::names::config as vdev_config;
@@ -103,6 +104,7 @@ impl VdevTree {
         }
         add_redundancy(&mut list, node.kind);
         if let Some(top) = top {
+            top.widths.add_to(&mut list);
             add_top(&mut list, top);
         }
         if let Some(leaf) = leaf.filter(|leaf| leaf.dtl.0 != 0) {
@@ -248,6 +250,7 @@ impl TopVdev {
                 previous: list.get_u64(vdev_config::PREV_INDIRECT_VDEV).and_then(|id| u32::try_from(id).ok()).map(VdevId),
                 ..RemovalObjects::default()
             },
+            widths: Widths::of(list),
             ..TopVdev::default()
         };
         match list.get_str("type").ok_or(TreeError::Entry("type"))? {
@@ -268,9 +271,6 @@ fn node_from_config(list: &NvList, leaves: &mut Vec<Leaf>, depth: usize) -> Resu
     let kind = match list.get_str("type").ok_or(TreeError::Entry("type"))? {
         "mirror" => NodeKind::Mirror,
         "raidz" => {
-            if list.contains("raidz_expanding") || list.contains("raidz_expand_txgs") {
-                return Err(TreeError::Unsupported("expanded raidz"));
-            }
             let parity = list.get_u64("nparity").unwrap_or(1);
             NodeKind::Raidz(u8::try_from(parity).map_err(|_| TreeError::Entry("nparity"))?)
         }

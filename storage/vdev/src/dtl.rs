@@ -160,7 +160,11 @@ impl VdevTree {
         if top.parity() == 0 {
             return true;
         }
-        let map = RaidzMap::new(top, dva.offset, top.padded_psize(psize));
+        // What is being moved may be in two places.
+        if top.widths.reflow.is_some() {
+            return true;
+        }
+        let map = RaidzMap::new(top, dva.offset, top.padded_psize(psize), birth);
         map.columns.iter().filter(|column| counts(column)).any(|column| {
             let mut lacks = false;
             top.each_holder(self, column.slot, column.offset, &mut |_, chain| {

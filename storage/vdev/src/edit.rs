@@ -5,6 +5,7 @@
 
 use crate::{Bias, Leaf, LeafId, LeafState, Node, NodeKind, RemovalObjects, TopKind, TopVdev, TreeError, VdevTree};
 use ondisk::{Guid, ObjectId, Txg, VdevId};
+use std::sync::Arc;
 
 /// The kind of vdev that holds a leaf and what is attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,31 @@ impl VdevTree {
             });
         }
         self.renumbered(tops, &leaves)
+    }
+
+    /// The tree with another child of the RAID-Z vdev `id`, made in `txg`: its expansion begins (OpenZFS: `vdev_raidz_attach_sync`).
+    pub fn expand_raidz(&self, id: VdevId, new: Leaf, txg: Txg) -> Result<VdevTree, TreeError> {
+        let (mut tops, mut leaves) = (self.tops.clone(), self.leaves.clone());
+        let number = LeafId(u32::try_from(leaves.len()).map_err(|_| TreeError::Geometry("number of leaves"))?);
+        let top = tops.get_mut(id.0 as usize).filter(|top| matches!(top.kind, TopKind::Raidz(_)) && top.widths.reflow.is_none());
+        let top = top.ok_or(TreeError::Geometry("a raidz that can be expanded"))?;
+        let node = top.node.as_mut().ok_or(TreeError::Geometry("a vdev without a type"))?;
+        node.children.push(Node { kind: NodeKind::Leaf(number), id: 0, guid: new.guid, create_txg: txg, children: Vec::new() });
+        leaves.push(new);
+        top.widths.reflow = Some(Arc::default());
+        self.renumbered(tops, &leaves)
+    }
+
+    /// The tree with the expansion of a RAID-Z vdev at its end: blocks that are born from `txg` on are as wide as it is.
+    #[must_use]
+    pub fn with_expanded_raidz(&self, id: VdevId, txg: Txg) -> VdevTree {
+        let mut tree = self.clone();
+        if let Some(top) = tree.tops.get_mut(id.0 as usize)
+            && top.widths.reflow.take().is_some()
+        {
+            top.widths.txgs.push(txg);
+        }
+        tree
     }
 
     /// The tree without a leaf. A vdev that keeps one child goes too; at the top the child takes over its guid, so that labels
@@ -227,7 +253,7 @@ impl VdevTree {
             let least = top.slots.iter().flatten().map(|&id| leaf_bytes(id)).collect::<Option<Vec<u64>>>();
             let Some(least) = least.and_then(|all| all.into_iter().min()) else { continue };
             let asize = match top.kind {
-                TopKind::Raidz(_) => least * top.columns() as u64,
+                TopKind::Raidz(_) => least * top.filled_width() as u64,
                 TopKind::Draid(config) => config.asize(least),
                 _ => least,
             };

@@ -14,6 +14,7 @@ mod draid;
 mod dtl;
 mod edit;
 mod error;
+mod expansion;
 mod extents;
 mod leaf;
 mod mapping;
@@ -26,6 +27,7 @@ mod read_split;
 mod read_step;
 mod rebuild;
 mod size;
+mod spread;
 mod tree;
 mod write;
 
@@ -34,6 +36,7 @@ pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
 pub use error::TreeError;
+pub use expansion::{Reflow, Scratch, Widths};
 pub use leaf::{DraidSpare, Leaf, LeafId, LeafKind, LeafState};
 pub use mapping::{MappedRange, Mapping, Piece, RemovalObjects};
 pub use raidz::{RaidzColumn, RaidzMap};
@@ -43,8 +46,8 @@ pub use read_split::set_combinations_max;
 pub use read_step::{ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT};
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
-    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, has_log_metaslab,
-    label_offset, leaf_asize, metaslab_shift, set_metaslab_tunables,
+    ASHIFT_MAX, ASHIFT_MIN, BOOT_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables,
+    has_log_metaslab, label_offset, leaf_asize, metaslab_shift, set_metaslab_tunables,
 };
 pub use tree::{Node, NodeKind, TopKind, TopVdev, VdevTree};
 pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

@@ -5,6 +5,8 @@
 //! multiple of `parity + 1` sectors; the rounding sectors are never read. Which vdev it is, and where its
 //! leaves are, is not known here.
 
+use crate::size::{BOOT_BYTES, LABEL_START_BYTES};
+use crate::spread::Spread;
 use std::ops::Range;
 
 /// One column of a map.
@@ -20,9 +22,19 @@ pub struct RaidzColumn {
     pub padded: usize,
     /// Range of the column in the data buffer, in bytes; empty for parity.
     pub data: Range<usize>,
+    /// True when it lies in the boot area, as far before the allocatable space as that is large: see [`crate::Scratch`].
+    pub in_scratch: bool,
 }
 
-/// The columns of one block: one row of RAID-Z, one or two of dRAID. Each row has parity of its own.
+impl RaidzColumn {
+    /// Offset on the device, in bytes.
+    pub fn device_offset(&self) -> u64 {
+        self.offset + if self.in_scratch { LABEL_START_BYTES - BOOT_BYTES } else { LABEL_START_BYTES }
+    }
+}
+
+/// The columns of one block: one row of RAID-Z, one or two of dRAID, as many as it has sectors in a column where RAID-Z got devices after the block was
+/// born. Each row has parity of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaidzMap {
     /// The first this many columns of a row are parity.
@@ -33,6 +45,8 @@ pub struct RaidzMap {
     pub columns: Vec<RaidzColumn>,
     /// Allocated bytes, including the rounding sectors.
     pub asize: u64,
+    /// Sectors of a block that is narrower than the vdev.
+    pub(crate) spread: Option<Box<Spread>>,
 }
 
 impl RaidzMap {
@@ -57,7 +71,14 @@ impl RaidzMap {
             let column_length = (full_rows + usize::from(column < big)) << ashift;
             let data = if column < parity { 0..0 } else { position..position + column_length };
             position += data.len();
-            columns.push(RaidzColumn { slot, offset: column_offset, length: column_length, padded: column_length, data });
+            columns.push(RaidzColumn {
+                slot,
+                offset: column_offset,
+                length: column_length,
+                padded: column_length,
+                data,
+                in_scratch: false,
+            });
         }
         // Single parity would always land on the same device for power-of-two sized blocks, so OpenZFS swaps the first
         // two columns in every other mebibyte.
@@ -66,7 +87,7 @@ impl RaidzMap {
             std::mem::swap(&mut head[0].slot, &mut tail[0].slot);
             std::mem::swap(&mut head[0].offset, &mut tail[0].offset);
         }
-        RaidzMap { parity, width: columns.len(), columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift }
+        RaidzMap { parity, width: columns.len(), columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift, spread: None }
     }
 
     /// Number of rows.

@@ -13,7 +13,6 @@
 use crate::read_step::{
     Common, ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify,
 };
-use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
 
@@ -58,6 +57,8 @@ struct Column {
     data_length: usize,
     /// Length in bytes with the zeros.
     padded: usize,
+    /// Other places of the column, as the vdev is being expanded: the usable leaf, its offset, and whether it lacks the block.
+    shadows: Vec<(LeafId, u64, bool)>,
 }
 
 #[derive(Debug)]
@@ -78,8 +79,11 @@ pub(crate) struct Raidz {
 
 impl Raidz {
     pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64, load: &dyn Fn(LeafId) -> u64) -> (Raidz, ReadStep) {
-        let map = RaidzMap::new(top, offset, common.length);
-        let columns = map.columns.iter().map(|column| Column::new(common, top, column, load)).collect();
+        let map = RaidzMap::new(top, offset, common.length, common.birth);
+        let mut columns: Vec<Column> = map.columns.iter().map(|column| Column::new(common, top, column, load)).collect();
+        for shadow in map.shadows() {
+            columns[shadow.index].add_shadow(common, top, &shadow.column);
+        }
         let (pending, computed) = (Vec::new(), Vec::new());
         let mut raidz = Raidz { map, columns, pending, mismatch: false, has_others: false, has_asked_all: false, computed };
         let step = raidz.advance(common, &mut |_| false);
@@ -132,7 +136,8 @@ impl Raidz {
     /// The rows whose lost columns can be computed now; none when something is still to be read, or when wrong bytes are being
     /// looked for.
     pub(crate) fn lost_rows(&self, common: &Common) -> Vec<LostRow> {
-        if self.mismatch || self.is_to_ask_all(common) || !self.wanted(common).is_empty() {
+        // A sector a column is no work to hand over.
+        if self.mismatch || self.map.is_spread() || self.is_to_ask_all(common) || !self.wanted(common).is_empty() {
             return Vec::new();
         }
         (0..self.map.rows()).filter_map(|row| self.lost_row(row)).collect()
@@ -153,7 +158,7 @@ impl Raidz {
 
     /// See [`crate::ReadJob::mending`].
     pub(crate) fn mending(&self, common: &Common) -> Option<Mending> {
-        if common.mode != ReadMode::Resilver || self.map.rows() != 1 {
+        if common.mode != ReadMode::Resilver || self.map.rows() != 1 || self.map.is_spread() {
             return None;
         }
         let parities = self.map.parity;
@@ -350,6 +355,14 @@ impl Raidz {
         let parity = self.map.parity;
         let least_failed = (0..self.map.rows()).map(|row| self.failed(row)).min().unwrap_or(0);
         let most = parity.saturating_sub(least_failed);
+        if let Some(children) = self.map.children() {
+            // As many sets of columns as there are sectors would never end; who failed is a device, perhaps of a time when there were fewer.
+            let on = |chosen: Vec<usize>| {
+                read.iter().copied().filter(|&index| chosen.iter().any(|&child| children.has(child, &self.map, index))).collect()
+            };
+            let all: Vec<usize> = (0..children.count()).collect();
+            return self.suspect_each(common, &all, most, on, verify);
+        }
         let mut slots: Vec<usize> = read.iter().map(|&index| self.map.columns[index].slot).collect();
         if self.map.rows() > 1 {
             slots.sort_unstable();
@@ -452,7 +465,7 @@ impl Raidz {
             let repairs = self.repairs(common, &rows, &[parity.into_iter().map(Some).collect()]);
             return Some(ReadStep::Done(ReadOutcome { data: Abd::gang(&rows[0]), repairs }));
         }
-        let block = if let [row] = &rows[..] { Abd::gang(row) } else { Abd::gang(&rows.concat()) };
+        let block = self.block_of(&rows);
         let block = if block.len() == common.psize { block } else { block.slice(0..common.psize) };
         if !verify(&block) {
             return None;
@@ -460,6 +473,24 @@ impl Raidz {
         let parity: Vec<_> = rows.iter().enumerate().map(|(row, data)| self.right_parity(row, data, suspects)).collect();
         let repairs = self.repairs(common, &rows, &parity);
         Some(ReadStep::Done(ReadOutcome { data: block, repairs }))
+    }
+
+    /// The block that the data columns of its rows make up.
+    fn block_of(&self, rows: &[Vec<Abd>]) -> Abd {
+        match rows {
+            [row] => Abd::gang(row),
+            _ if !self.map.is_spread() => Abd::gang(&rows.concat()),
+            _ => {
+                // Neighbours in the block lie in different rows.
+                let placed = |(row, columns): (usize, &Vec<Abd>)| {
+                    let starts: Vec<usize> = self.map.data_columns(row).iter().map(|column| column.data.start).collect();
+                    starts.into_iter().zip(columns.clone()).filter(|(_, bytes)| !bytes.is_empty()).collect::<Vec<_>>()
+                };
+                let mut parts: Vec<(usize, Abd)> = rows.iter().enumerate().flat_map(placed).collect();
+                parts.sort_by_key(|(start, _)| *start);
+                Abd::gang(&parts.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()).to_contiguous()
+            }
+        }
     }
 
     /// The checksum to verify together with the parity: known, of exactly the columns of one row, and all of them came back.
@@ -515,6 +546,7 @@ impl Raidz {
         for (index, column) in self.columns.iter().enumerate() {
             let Some(right) = right(index) else { continue };
             let repair = |leaf, corrupt| Repair { leaf, offset: column.offset, data: column.padded_with_zeros(right), corrupt };
+            let before = repairs.len();
             // Leaves of the slot that lack the block and were not looked at.
             let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
             repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
@@ -531,6 +563,12 @@ impl Raidz {
                 if !bytes.is_some_and(is_fine) {
                     repairs.push(repair(leaf, bytes.is_some() && !lacks));
                 }
+            }
+            if !column.shadows.is_empty() {
+                let is_repaired = repairs.len() > before;
+                let is_needed = |lacks: bool| is_repaired || (lacks && common.mode != ReadMode::Normal);
+                let shadows = column.shadows.iter().filter(|(.., lacks)| is_needed(*lacks));
+                repairs.extend(shadows.map(|&(leaf, offset, _)| Repair { offset, ..repair(leaf, false) }));
             }
         }
         repairs
@@ -562,7 +600,7 @@ impl Column {
             Some(_) => State::Idle,
         };
         let leaf = candidates.first().copied().unwrap_or_default();
-        let offset = column.offset + LABEL_START_BYTES;
+        let offset = column.device_offset();
         let (data_length, padded) = (column.length, column.padded);
         Column {
             candidates,
@@ -578,7 +616,19 @@ impl Column {
             length,
             data_length,
             padded,
+            shadows: Vec::new(),
         }
+    }
+
+    /// Notes another place of the column.
+    fn add_shadow(&mut self, common: &Common, top: &TopVdev, place: &RaidzColumn) {
+        let tree = &common.tree;
+        top.each_holder(tree, place.slot, place.offset, &mut |leaf, chain| {
+            if chain.iter().all(|&link| tree.leaf(link).state.is_usable()) {
+                let lacks = chain.iter().any(|&link| tree.leaf(link).lacks(common.birth));
+                self.shadows.push((leaf, place.device_offset(), lacks));
+            }
+        });
     }
 
     /// The column as somebody else could restore it; None when its I/O brought something already, or goes to a leaf that lacks it, or zeros lie behind it.

@@ -126,8 +126,8 @@ impl TopVdev {
             }
             _ => {
                 let length = asize as usize;
-                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length };
-                RaidzMap { parity: 0, width: 1, columns: vec![column], asize }
+                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length, in_scratch: false };
+                RaidzMap { parity: 0, width: 1, columns: vec![column], asize, spread: None }
             }
         }
     }

@@ -7,12 +7,14 @@
 use crate::bias::Bias;
 use crate::build::finished;
 use crate::error::TreeError;
+use crate::expansion::{Scratch, Widths};
 use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
 use crate::mapping::{Mapping, Piece, RemovalObjects};
 use crate::raidz::RaidzMap;
 use crate::size::metaslab_shift;
+use crate::spread::Shape;
 use crate::{DraidConfig, DraidLayout};
-use ondisk::{Dva, Guid, ObjectId, Txg, VdevId};
+use ondisk::{Dva, Guid, ObjectId, Txg, Uberblock, VdevId, reflow_state};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -109,6 +111,8 @@ pub struct TopVdev {
     pub deflate_ratio: u64,
     /// Groups and permutations of a dRAID vdev.
     pub draid: Option<Arc<DraidLayout>>,
+    /// Expansions of a RAID-Z vdev.
+    pub widths: Widths,
 }
 
 impl TopVdev {
@@ -128,6 +132,26 @@ impl TopVdev {
     pub fn columns(&self) -> usize {
         self.slots.len()
     }
+    /// Children that a RAID-Z vdev had when it was made; those that it has where it never got one.
+    pub fn original_width(&self) -> usize {
+        self.columns().saturating_sub(self.widths.count())
+    }
+    /// Columns of blocks that are born in `birth` (OpenZFS: `vdev_raidz_get_logical_width`).
+    pub fn width_at(&self, birth: Txg) -> usize {
+        self.original_width() + self.widths.txgs.iter().filter(|txg| **txg <= birth).count()
+    }
+    /// Children whose room the vdev's space is made of: all but one that it is just getting.
+    pub fn filled_width(&self) -> usize {
+        self.columns() - usize::from(self.widths.reflow.is_some())
+    }
+    /// True when the vdev got a device, or gets one: not all blocks on it are laid out alike.
+    pub fn is_expanded(&self) -> bool {
+        self.widths.count() > 0
+    }
+    /// True when a block that was born in `birth` is narrower than the vdev.
+    pub(crate) fn is_spread(&self, birth: Txg) -> bool {
+        self.is_expanded() && self.width_at(birth) != self.columns()
+    }
     /// Number of leaves that a read of a large block waits for: the data columns of a row.
     pub fn read_width(&self) -> usize {
         match self.kind {
@@ -140,15 +164,20 @@ impl TopVdev {
     pub fn padded_psize(&self, psize: usize) -> usize {
         psize.next_multiple_of(1 << self.ashift)
     }
-    /// Bytes allocated for `psize` bytes, parity and padding included (OpenZFS: `vdev_psize_to_asize`).
+    /// Bytes allocated for `psize` bytes at most, parity and padding included: those of blocks that were born before the vdev got devices, if it did
+    /// (OpenZFS: `vdev_psize_to_asize`).
     pub fn asize_for_psize(&self, psize: u64) -> u64 {
+        self.asize_at(psize, Txg::ZERO)
+    }
+    /// Bytes allocated for `psize` bytes that are born in `birth` (OpenZFS: `vdev_psize_to_asize_txg`).
+    pub fn asize_at(&self, psize: u64, birth: Txg) -> u64 {
         let sectors = psize.div_ceil(1 << self.ashift).max(1);
         if let TopKind::Draid(config) = self.kind {
             return config.asize_for_sectors(sectors, self.ashift);
         }
         let TopKind::Raidz(parity) = self.kind else { return sectors << self.ashift };
         let parity = u64::from(parity);
-        let data_columns = self.columns() as u64 - parity;
+        let data_columns = self.width_at(birth) as u64 - parity;
         let total = sectors + parity * sectors.div_ceil(data_columns);
         total.next_multiple_of(parity + 1) << self.ashift
     }
@@ -161,7 +190,7 @@ impl TopVdev {
         let least = if self.ms_shift == 0 { self.asize } else { self.metaslab_count() << self.ms_shift };
         match self.kind {
             TopKind::Draid(config) => config.min_child_asize(least),
-            TopKind::Raidz(_) => least.div_ceil(self.columns().max(1) as u64),
+            TopKind::Raidz(_) => least.div_ceil(self.filled_width().max(1) as u64),
             _ => least,
         }
     }
@@ -179,18 +208,18 @@ impl TopVdev {
         let start = start.next_multiple_of(stripe);
         start..(end / stripe * stripe).max(start)
     }
-    /// True when a block of `psize` bytes may begin at `offset`: it fits, and it begins with a sector (dRAID: a stripe).
-    pub fn accepts(&self, offset: u64, psize: u64) -> bool {
+    /// True when a block of `psize` bytes that was born in `birth` may begin at `offset`: it fits, and it begins with a sector (dRAID: a stripe).
+    pub fn accepts(&self, offset: u64, psize: u64, birth: Txg) -> bool {
         let unit = if let TopKind::Draid(config) = self.kind { config.stripe_bytes(self.ashift) } else { 1 << self.ashift };
-        offset.is_multiple_of(unit) && offset.checked_add(self.asize_for_psize(psize)).is_some_and(|end| end <= self.asize)
+        offset.is_multiple_of(unit) && offset.checked_add(self.asize_at(psize, birth)).is_some_and(|end| end <= self.asize)
     }
     /// Smallest amount of data worth an allocation (OpenZFS: `vdev_get_min_alloc`).
     pub fn min_alloc(&self) -> u64 {
         if let TopKind::Draid(config) = self.kind { (config.data() as u64) << self.ashift } else { 1 << self.ashift }
     }
-    /// True when a block of `psize` bytes at `offset` has one row of columns, whose parity covers all of it.
-    pub fn is_one_row(&self, offset: u64, psize: u64) -> bool {
-        self.draid.as_ref().is_none_or(|draid| !draid.spans_groups(offset, self.asize_for_psize(psize)))
+    /// True when a block of `psize` bytes at `offset` that is born in `birth` has one row of columns, whose parity covers all of it.
+    pub fn is_one_row(&self, offset: u64, psize: u64, birth: Txg) -> bool {
+        !self.is_spread(birth) && self.draid.as_ref().is_none_or(|draid| !draid.spans_groups(offset, self.asize_for_psize(psize)))
     }
     /// Calls `each` for the leaves that hold `offset` of a slot: with the leaf that has the device, and every leaf whose
     /// state and dirty time log count (OpenZFS: `vdev_draid_spare_get_child`, `vdev_draid_missing`).
@@ -236,10 +265,16 @@ impl TopVdev {
 }
 
 impl RaidzMap {
-    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z or dRAID vdev `top`.
-    pub fn new(top: &TopVdev, offset: u64, length: usize) -> RaidzMap {
+    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z or dRAID vdev `top`, of a block that was born in `birth`.
+    pub fn new(top: &TopVdev, offset: u64, length: usize, birth: Txg) -> RaidzMap {
         match &top.draid {
             Some(draid) => draid.block_map(top.ashift, offset, length),
+            None if top.is_spread(birth) => {
+                let (parity, ashift, width) = (top.parity(), top.ashift, top.width_at(birth));
+                let moved = top.widths.reflow.as_ref().map(|reflow| reflow.moved(ashift));
+                let shape = Shape { parity, ashift, width, columns: top.columns(), original: top.original_width(), moved };
+                RaidzMap::of_spread(&shape, offset, length)
+            }
             None => RaidzMap::of_raidz((top.parity(), top.columns(), top.ashift), offset, length),
         }
     }
@@ -350,6 +385,20 @@ impl VdevTree {
             })
         };
         pieces.iter().all(is_whole).then_some(pieces)
+    }
+
+    /// The top-level vdev that is being expanded.
+    pub fn expanding(&self) -> Option<&TopVdev> {
+        self.tops.iter().find(|top| top.widths.reflow.is_some())
+    }
+
+    /// Goes on with an expansion where an uberblock says that it is.
+    pub fn resume_reflow(&self, ub: &Uberblock) {
+        for reflow in self.tops.iter().filter_map(|top| top.widths.reflow.as_ref()) {
+            let is_in_scratch = ub.raidz_reflow_state() == reflow_state::SCRATCH_VALID;
+            reflow.set_scratch(if is_in_scratch { Scratch::Valid } else { Scratch::Unused });
+            reflow.set_synced(ub.raidz_reflow_offset());
+        }
     }
 
     /// Takes over what `from`, the same pool, knows of where the contents of removed vdevs are.

@@ -1,8 +1,8 @@
 //! Planning a block's write: which leaf gets which bytes, and what it means when some of them fail.
 
-use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, RaidzColumn, RaidzMap, TopVdev, VdevTree, math};
 use abd::Abd;
+use ondisk::Txg;
 use std::ops::Range;
 
 /// Content of one leaf I/O.
@@ -66,22 +66,28 @@ pub struct WritePlan {
 }
 
 impl WritePlan {
-    /// Plans the write of `psize` bytes at `offset` of `top`. The buffer to write is [`WritePlan::length`] bytes long.
-    pub fn new(tree: &VdevTree, top: &TopVdev, offset: u64, psize: usize) -> WritePlan {
+    /// Plans the write of `psize` bytes at `offset` of `top`, of a block that is born in `birth`. The buffer to write is [`WritePlan::length`] bytes
+    /// long.
+    pub fn new(tree: &VdevTree, top: &TopVdev, offset: u64, psize: usize, birth: Txg) -> WritePlan {
         let length = top.padded_psize(psize);
         let mut plan = WritePlan { ios: Vec::new(), length, skipped: Vec::new(), map: None, dead_columns: Vec::new() };
         if top.parity() == 0 {
             if !top.slots.is_empty() {
-                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length };
+                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length, in_scratch: false };
                 plan.add_column(tree, top, &column, 0, &Part::Data(0..length));
             }
             return plan;
         }
-        let map = RaidzMap::new(top, offset, length);
+        let map = RaidzMap::new(top, offset, length, birth);
         plan.ios.reserve_exact(map.columns.len());
-        for (index, column) in map.columns.iter().enumerate() {
-            let part = map.parity_index(index).map_or_else(|| Part::Data(column.data.clone()), Part::Parity);
-            plan.add_column(tree, top, column, index, &part);
+        let part = |index: usize| map.parity_index(index).map_or_else(|| Part::Data(map.columns[index].data.clone()), Part::Parity);
+        for (index, column) in map.columns.iter().enumerate().filter(|(_, column)| column.padded > 0) {
+            plan.add_column(tree, top, column, index, &part(index));
+        }
+        // What is being moved is written to all its places: each is a copy of the block for itself.
+        for shadow in map.shadows() {
+            let number = shadow.index + (shadow.copy + 1) * map.columns.len();
+            plan.add_column(tree, top, &shadow.column, number, &part(shadow.index));
         }
         plan.map = Some(map);
         plan
@@ -89,7 +95,7 @@ impl WritePlan {
 
     fn add_column(&mut self, tree: &VdevTree, top: &TopVdev, column: &RaidzColumn, index: usize, part: &Part) {
         let before = self.ios.len();
-        let (offset, length) = (column.offset + LABEL_START_BYTES, column.padded);
+        let (offset, length) = (column.device_offset(), column.padded);
         top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| match chain
             .iter()
             .find(|&&link| !tree.leaf(link).state.is_usable())
@@ -105,6 +111,13 @@ impl WritePlan {
     /// The parity columns of `data` ([`WritePlan::length`] bytes), row after row; empty unless the vdev is RAID-Z or dRAID.
     pub fn parity(&self, data: &Abd) -> Vec<Abd> {
         let Some(map) = &self.map else { return Vec::new() };
+        if let Some(stacks) = map.stacks() {
+            let columns: Vec<Abd> = stacks.into_iter().map(|range| data.slice(range).to_contiguous()).collect();
+            let sector = map.parity_length(0);
+            let whole = math::generate(&columns, map.parity, sector * map.rows());
+            let row = |row: usize| whole.iter().map(move |column| column.slice(row * sector..(row + 1) * sector));
+            return (0..map.rows()).flat_map(row).collect();
+        }
         let row = |row| math::generate(&columns(map, row, data), map.parity, map.parity_length(row));
         if map.rows() == 1 { row(0) } else { (0..map.rows()).flat_map(row).collect() }
     }
@@ -128,6 +141,11 @@ impl WritePlan {
             return Some(math::generate_unstable(&columns, map.parity, map.parity_length(0)));
         }
         Some(math::generate_with_fletcher4(&columns(map, 0, data), map.parity, map.parity_length(0)))
+    }
+
+    /// True when a part of the block is written to more than one place, as its vdev is being expanded.
+    pub fn has_shadows(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.copies() > 0)
     }
 
     /// Bytes that `io` writes, of `data` and its `parity`.
@@ -166,7 +184,8 @@ impl WritePlan {
         }
         let is_lost = match &self.map {
             None => !lost.is_empty(),
-            Some(map) => (0..map.rows()).any(|row| lost.iter().filter(|&&column| column as usize / map.width == row).count() > map.parity),
+            Some(map) => (0..map.rows() * (1 + map.copies()))
+                .any(|row| lost.iter().filter(|&&column| column as usize / map.width == row).count() > map.parity),
         };
         if is_lost { WriteOutcome::Lost } else { WriteOutcome::Degraded(failed) }
     }

@@ -161,11 +161,11 @@ impl CopyReader {
             let tree = &self.snapshot.view.tree;
             let length = self.spec.length();
             // A pointer to where the pool has no space is a lie that no device's return makes true: nobody is to wait for one.
-            let Some(top) = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, length as u64)) else {
+            let birth = self.spec.bp.physical_birth();
+            let Some(top) = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, length as u64, birth)) else {
                 self.lose(dva, ErrorKind::Corrupt);
                 continue;
             };
-            let birth = self.spec.bp.physical_birth();
             let mode = match self.spec.flags {
                 ReadFlags { scrub: true, .. } => ReadMode::Scrub,
                 // What every leaf has is not looked at once there is something to repair the others from.
@@ -206,9 +206,9 @@ impl CopyReader {
             return None;
         }
         self.spec.fletcher4()?;
-        // Rows of dRAID are left to the host: nothing shows yet that a stage lays them out as it does.
+        // Rows of dRAID, and of vdevs that got devices, are left to the host: nothing shows yet that a stage lays them out as it does.
         let dva = bp.dvas().next()?;
-        self.snapshot.view.tree.top(dva.vdev).filter(|top| top.draid.is_none())?;
+        self.snapshot.view.tree.top(dva.vdev).filter(|top| top.draid.is_none() && !top.is_expanded())?;
         let stage = self.core.stages.get()?;
         Some((stage, Mend { bp: *bp, mending: self.job.as_ref()?.mending()? }))
     }
@@ -326,6 +326,9 @@ impl CopyReader {
     }
 
     fn copy_done(mut self: Box<Self>, outcome: ReadOutcome) {
+        if !outcome.repairs.is_empty() {
+            self.note_shadowed();
+        }
         for repair in outcome.repairs {
             if repair.corrupt {
                 self.count_corrupt(repair.leaf);
@@ -352,6 +355,14 @@ impl CopyReader {
             self.lose(dva, kind);
         }
         self.next_copy();
+    }
+
+    /// Notes that something may be written in two places, where its vdev is being expanded.
+    fn note_shadowed(&self) {
+        let Some(dva) = self.spec.bp.dvas().nth(self.next - 1) else { return };
+        let Some(top) = self.snapshot.view.tree.top(dva.vdev).filter(|top| top.widths.reflow.is_some()) else { return };
+        let asize = top.asize_at(self.spec.length() as u64, self.spec.bp.physical_birth());
+        self.core.shadowed.note(dva.vdev, dva.offset..dva.offset + asize);
     }
 
     fn lacks(&self, leaf: LeafId) -> bool {
@@ -393,8 +404,8 @@ impl CopyReader {
         if self.lost.is_empty() {
             return self.deliver(data);
         }
-        let copies = lost_copies::plan(&self.snapshot.view.tree, &self.lost, &data.slice(0..self.spec.length()));
-        let core = self.core.clone();
+        let (core, birth) = (self.core.clone(), self.spec.bp.physical_birth());
+        let copies = lost_copies::plan((&core, &self.snapshot.view.tree), &self.lost, birth, &data.slice(0..self.spec.length()));
         let may_leave = may_leave(&self.spec.bookmark, self.spec.bp.level(), self.spec.bp.object_type());
         lost_copies::rewrite(&core, copies, may_leave, move |ops| {
             self.repairs.extend(ops);

@@ -61,6 +61,10 @@ impl Lacking {
     pub(crate) fn note_unflushed(&self, leaves: impl Iterator<Item = Guid>) {
         self.unflushed.lock().extend(leaves);
     }
+    /// True when a leaf was noted to lack something since then.
+    pub(crate) fn is_noted(&self, leaf: Guid) -> bool {
+        self.missing.lock().iter().any(|(noted, _)| *noted == leaf) || self.unflushed.lock().contains(&leaf)
+    }
     pub(crate) fn take(&self) -> Vec<(Guid, Txg)> {
         std::mem::take(&mut *self.missing.lock()).into_iter().collect()
     }
@@ -94,6 +98,46 @@ impl Obsolete {
     }
 }
 
+/// Most ranges that are kept apart.
+const SHADOWED_MAX: usize = 1 << 16;
+
+/// Ranges of a vdev that is being expanded of which something was written to more than one place, or is about to be, until the one who moves
+/// sectors asks: he may have read what was there before.
+#[derive(Debug, Default)]
+pub(crate) struct Shadowed {
+    ranges: Mutex<Vec<(VdevId, Range<u64>)>>,
+}
+
+impl Shadowed {
+    /// Something of this range is about to be written.
+    pub(crate) fn note(&self, vdev: VdevId, range: Range<u64>) {
+        let mut ranges = self.ranges.lock();
+        let ranges_are_many = ranges.len() >= SHADOWED_MAX;
+        match ranges.last_mut() {
+            // Neighbours are often written one after the other.
+            Some((of, last)) if *of == vdev && last.end == range.start => last.end = range.end,
+            // Whoever asks for them does not come: he has much to do when he does.
+            Some((of, last)) if *of == vdev && ranges_are_many => *last = last.start.min(range.start)..last.end.max(range.end),
+            _ => ranges.push((vdev, range)),
+        }
+    }
+    pub(crate) fn take(&self) -> Vec<(VdevId, Range<u64>)> {
+        std::mem::take(&mut *self.ranges.lock())
+    }
+}
+
+/// Views of a pool that were replaced: when no I/O uses them any more, all that was planned before the fence was made is done. Nobody waits for that in
+/// the sync, as such an I/O may be held back, or held until the pool is resumed: he looks, and looks again with the next txg.
+#[derive(Debug)]
+pub struct Fence(Vec<Weak<Snapshot>>);
+
+impl Fence {
+    /// True when everything is done that began before the fence was made.
+    pub fn is_passed(&self) -> bool {
+        self.0.iter().all(|view| view.strong_count() == 0)
+    }
+}
+
 /// Everything shared by the I/Os of a pool.
 pub(crate) struct Core {
     pub(crate) exec: Exec,
@@ -104,6 +148,7 @@ pub(crate) struct Core {
     pub(crate) pending_frees: PendingFrees,
     pub(crate) lacking: Lacking,
     pub(crate) obsolete: Obsolete,
+    pub(crate) shadowed: Shadowed,
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
@@ -118,6 +163,8 @@ pub(crate) struct Core {
     pub(crate) names: OnceLock<ObjsetNames>,
     events: Arc<dyn EventSink>,
     cell: ViewCell<Snapshot>,
+    /// Views that were replaced and that I/Os still use.
+    retired: Mutex<Vec<Weak<Snapshot>>>,
 }
 
 /// The name of an object set's dataset, from memory: neither reads nor waits.
@@ -143,6 +190,7 @@ impl Core {
                 pending_frees: PendingFrees::default(),
                 lacking: Lacking::default(),
                 obsolete: Obsolete::default(),
+                shadowed: Shadowed::default(),
                 direct: DirectParameters::default(),
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),
@@ -154,6 +202,7 @@ impl Core {
                 names: OnceLock::new(),
                 events,
                 cell,
+                retired: Mutex::default(),
             }
         })
     }
@@ -164,7 +213,17 @@ impl Core {
 
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub(crate) fn set_view(&self, view: PoolView) {
-        Snapshot::take(view, &self.leaves, |snapshot| self.cell.set(&snapshot));
+        Snapshot::take(view, &self.leaves, |snapshot| {
+            let before = self.cell.set(&snapshot);
+            let mut retired = self.retired.lock();
+            retired.retain(|view| view.strong_count() > 0);
+            retired.extend(before.into_iter().filter(|view| view.strong_count() > 0));
+        });
+    }
+
+    /// The views that were replaced before this and that I/Os still use.
+    pub(crate) fn fence(&self) -> Fence {
+        Fence(self.retired.lock().clone())
     }
 
     /// True when any simulated fault is about.

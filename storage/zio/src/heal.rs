@@ -26,7 +26,8 @@ pub(crate) fn heal(core: &Arc<Core>, bp: &BlockPtr, bookmark: Bookmark, physical
     if physical.len() != bp.psize() || !block_is_right(snapshot.view.facts.salt.as_deref(), bp, physical) {
         return then(fail(ErrorKind::Checksum));
     }
-    let copies: Option<Vec<_>> = bp.dvas().map(|dva| lost_copies::copies_at(&snapshot.view.tree, &dva, physical)).collect();
+    let copies: Option<Vec<_>> =
+        bp.dvas().map(|dva| lost_copies::copies_at((core, &snapshot.view.tree), &dva, bp.physical_birth(), physical)).collect();
     let Some(copies) = copies.map(|copies| copies.into_iter().flatten().collect()) else {
         return then(fail(ErrorKind::Corrupt));
     };

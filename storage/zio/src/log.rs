@@ -89,7 +89,7 @@ impl LogBlocks<'_> {
         // Columns of RAID-Z follow from the length of the whole block.
         let length = if top.parity() == 0 { used.next_multiple_of(UNIT_BYTES).min(block.len()) } else { block.len() };
         let stores = [Store { data: Abd::from_slice(&block[..length]), dvas: [bp.dva(0), Dva::default(), Dva::default()] }];
-        let (planned, _) = plan(&snapshot, &stores, false, &MadeParity { columns: &[], is_trusted: false });
+        let (planned, _) = plan((core, &snapshot), (&stores, bp.birth()), false, &MadeParity { columns: &[], is_trusted: false });
         let done = move |result: Result<(), ErrorKind>| then(result.map_err(fail));
         write_all(core, &snapshot, (bp.birth(), Priority::SyncWrite), planned, done);
         length
@@ -105,7 +105,7 @@ impl LogBlocks<'_> {
         }
         let top = snapshot.view.tree.top(bp.dva(0).vdev)?;
         let length = used.next_multiple_of(UNIT_BYTES).min(block.len());
-        let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length);
+        let plan = WritePlan::new(&snapshot.view.tree, top, bp.dva(0).offset, length, bp.birth());
         let [io] = &plan.ios[..] else { return None };
         let is_other = top.parity() > 0 || !plan.skipped.is_empty() || plan.length != length || block.len() != bp.psize();
         if is_other || !put_sum(bp, block) {

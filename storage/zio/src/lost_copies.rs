@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::leaf_ops::pad;
 use abd::Abd;
 use device::DeviceOp;
-use ondisk::Dva;
+use ondisk::{Dva, Txg};
 use vdev::{ComputedRow, LostRow, Piece, VdevTree, WritePlan};
 
 /// A copy to be written.
@@ -16,16 +16,20 @@ pub(crate) struct LostCopy {
     data: Abd,
 }
 
-/// The copies at `lost` that have a place on the devices there are now; one that was on a removed vdev may lie in several pieces.
-pub(crate) fn plan(tree: &VdevTree, lost: &[Dva], data: &Abd) -> Vec<LostCopy> {
-    lost.iter().filter_map(|dva| copies_at(tree, dva, data)).flatten().collect()
+/// The copies at `lost`, of a block that was born in `birth`, that have a place on the devices there are now; one that was on a removed vdev may
+/// lie in several pieces.
+pub(crate) fn plan((core, tree): (&Core, &VdevTree), lost: &[Dva], birth: Txg, data: &Abd) -> Vec<LostCopy> {
+    lost.iter().filter_map(|dva| copies_at((core, tree), dva, birth, data)).flatten().collect()
 }
 
 /// The copy at an address, in the pieces in which it lies; None when it has no place.
-pub(crate) fn copies_at(tree: &VdevTree, dva: &Dva, data: &Abd) -> Option<Vec<LostCopy>> {
-    let top = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64))?;
+pub(crate) fn copies_at((core, tree): (&Core, &VdevTree), dva: &Dva, birth: Txg, data: &Abd) -> Option<Vec<LostCopy>> {
+    let top = tree.addressed(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64, birth))?;
     if !top.is_removed() {
-        let plan = WritePlan::new(tree, top, dva.offset, data.len());
+        let plan = WritePlan::new(tree, top, dva.offset, data.len(), birth);
+        if plan.has_shadows() {
+            core.shadowed.note(dva.vdev, dva.offset..dva.offset + top.asize_at(data.len() as u64, birth));
+        }
         let data = pad(data, plan.length);
         return Some(vec![LostCopy { plan, data }]);
     }
@@ -35,7 +39,7 @@ pub(crate) fn copies_at(tree: &VdevTree, dva: &Dva, data: &Abd) -> Option<Vec<Lo
         let (first, length) = (piece.at as usize, piece.place.asize as usize);
         // Contents of removed vdevs are never copied to one with parity.
         let top = tree.top(piece.place.vdev).filter(|top| top.parity() == 0 && top.padded_psize(length) == length)?;
-        let plan = WritePlan::new(tree, top, piece.place.offset, length);
+        let plan = WritePlan::new(tree, top, piece.place.offset, length, birth);
         Some(LostCopy { plan, data: padded.slice(first..first + length) })
     };
     pieces.iter().map(piece).collect()

@@ -52,6 +52,12 @@ impl Zio {
     pub fn leaf_io(&self, request: LeafRequest, then: LeafThen) {
         let snapshot = self.core.snapshot();
         let Some(number) = snapshot.find(request.leaf) else { return beside::issue(&self.core, request, then) };
+        // Free space of a vdev that is being expanded is not where it was when somebody looked for it.
+        let tree = &snapshot.view.tree;
+        let is_sweep = matches!(request.priority, Priority::Initializing | Priority::Trim);
+        if is_sweep && tree.expanding().is_some_and(|top| top.id == tree.leaf(number).top) {
+            return then(Ok(Abd::default()));
+        }
         let LeafRequest { offset, op, priority, speculative, .. } = request;
         let class = if priority.is_background() { TaskClass::Background } else { TaskClass::Interrupt };
         let op = LeafOp { leaf: number, offset, op };
@@ -79,6 +85,11 @@ impl Zio {
     /// Bytes repaired on any leaf since the pool was opened, those that left it included.
     pub fn repaired_bytes(&self) -> u64 {
         self.core.leaves.repaired_bytes()
+    }
+
+    /// True when it turned out that a leaf lacks something, and nobody has written that down yet.
+    pub fn is_noted_missing(&self, leaf: Guid) -> bool {
+        self.core.lacking.is_noted(leaf)
     }
 
     /// Says that a leaf lacks what was born in `txg`: its dirty time log grows with the next sync.

@@ -74,16 +74,24 @@ pub(crate) struct MadeParity<'a> {
     pub(crate) is_trusted: bool,
 }
 
-/// Plans every copy of `stores`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
+/// Plans every copy of `stores`, which are born in `birth`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
 /// free because parity is computed over the same bytes. Parity that is `made` already, and trusted, is not computed again.
-pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &MadeParity<'_>) -> (Planned, Option<[u64; 4]>) {
+pub(crate) fn plan(
+    (core, snapshot): (&Core, &Snapshot),
+    (stores, birth): (&[Store], Txg),
+    mut sum: bool,
+    made: &MadeParity<'_>,
+) -> (Planned, Option<[u64; 4]>) {
     let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new(), compared: Vec::new() };
     let mut found = None;
     for (index, store) in stores.iter().enumerate() {
         let mut padded: Option<Abd> = None;
         for dva in store.copies() {
             let Some(top) = snapshot.view.tree.top(dva.vdev) else { continue };
-            let plan = WritePlan::new(&snapshot.view.tree, top, dva.offset, store.data.len());
+            let plan = WritePlan::new(&snapshot.view.tree, top, dva.offset, store.data.len(), birth);
+            if plan.has_shadows() {
+                core.shadowed.note(dva.vdev, dva.offset..dva.offset + top.asize_at(store.data.len() as u64, birth));
+            }
             let data = match padded.take() {
                 Some(data) if data.len() == plan.length => data,
                 _ => pad(&store.data, plan.length),

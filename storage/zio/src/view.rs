@@ -8,8 +8,8 @@ use exec::RwLock;
 use kernels::checksum::{Salt, is_supported, needs_salt};
 use metaslab::Allocator;
 use ondisk::{Checksum, Guid};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use vdev::{LeafId, VdevTree};
 
 /// Treatment of I/Os that the pool cannot complete (OpenZFS: the `failmode` property).
@@ -104,11 +104,10 @@ impl<T: Clone> ViewCell<T> {
     pub(crate) fn get(&self) -> Arc<T> {
         self.0[thread_shard()].0.read().clone()
     }
-    /// Replaces the value for everybody who asks from now on.
-    pub(crate) fn set(&self, value: &T) {
-        for slot in &self.0 {
-            *slot.0.write() = Arc::new(value.clone());
-        }
+    /// Replaces the value for everybody who asks from now on; those before it, for who wants to know when nobody uses them any more.
+    pub(crate) fn set(&self, value: &T) -> Vec<Weak<T>> {
+        let replace = |slot: &Slot<T>| Arc::downgrade(&std::mem::replace(&mut *slot.0.write(), Arc::new(value.clone())));
+        self.0.iter().map(replace).collect()
     }
 }
 

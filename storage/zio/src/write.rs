@@ -453,7 +453,7 @@ impl Job {
         let fletcher = kind == Checksum::FLETCHER_4 && stores.len() == 1;
         let claims = self.claims.take();
         let made = MadeParity { columns: &self.parity, is_trusted: claims.as_ref().is_none_or(|claims| claims.trusts_parity()) };
-        let (planned, sum) = plan(&self.block.snapshot, &stores, fletcher, &made);
+        let (planned, sum) = plan((&self.block.core, &self.block.snapshot), (&stores, self.block.request.txg), fletcher, &made);
         let Ok(sum) = sum.or(self.sum).map_or_else(|| self.block.snapshot.view.facts.sum_of(kind, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
@@ -478,9 +478,9 @@ impl Job {
     /// takes more than one look at it.
     fn needs_stable(&self, dvas: &[Dva; 3]) -> bool {
         let tree = &self.block.snapshot.view.tree;
-        let length = self.data.len();
+        let (length, birth) = (self.data.len(), self.block.request.txg);
         let in_place = |dva: &Dva| {
-            tree.top(dva.vdev).is_some_and(|top| top.padded_psize(length) == length && top.is_one_row(dva.offset, length as u64))
+            tree.top(dva.vdev).is_some_and(|top| top.padded_psize(length) == length && top.is_one_row(dva.offset, length as u64, birth))
         };
         !dvas.iter().filter(|dva| !dva.is_empty()).all(in_place)
     }

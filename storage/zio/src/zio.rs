@@ -1,6 +1,6 @@
 //! The pipeline as its users have it: reading, writing and freeing blocks, and what they are read and written with.
 
-use crate::core::Core;
+use crate::core::{Core, Fence};
 use crate::dedup::DedupTables;
 use crate::feed::ResilverFeed;
 use crate::host::HostLeaves;
@@ -16,7 +16,8 @@ use crate::{
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
 use kstat::{EventSink, IoStats};
-use ondisk::{BlockPtr, Bookmark, Checksum, Txg};
+use ondisk::{BlockPtr, Bookmark, Checksum, Txg, VdevId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The pipeline of one pool; a cheap handle.
@@ -65,6 +66,16 @@ impl Zio {
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub fn set_view(&self, view: PoolView) {
         self.core.set_view(view);
+    }
+
+    /// A fence that is passed when everything is done that began with a view before the current one.
+    pub fn fence(&self) -> Fence {
+        self.core.fence()
+    }
+
+    /// Ranges of vdevs that are being expanded of which something was written to several places, or is about to be, since the last call.
+    pub fn take_shadowed(&self) -> Vec<(VdevId, Range<u64>)> {
+        self.core.shadowed.take()
     }
 
     /// Totals of the pool.

@@ -29,6 +29,7 @@ mod devices;
 mod differences;
 mod durable;
 mod errata;
+mod expansion;
 mod faults;
 mod fetched;
 mod files;
@@ -257,6 +258,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "cache devices: what outlives exports, moves and kills", needs: MOUNTS, run: caches::persist },
     Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
     Scenario { name: "life: vdevs that are removed", needs: MOUNTS, run: removal::life },
+    Scenario { name: "life: RAID-Z vdevs that get devices", needs: MOUNTS, run: expansion::life },
     Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
     Scenario { name: "life: pools on their way out", needs: MOUNTS, run: lifecycle::departures },
     Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },

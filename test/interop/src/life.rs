@@ -109,3 +109,41 @@ pub fn shrink(
     work()?;
     Ok(pool.sync()?)
 }
+
+/// Moved bytes after which an expansion is left half-way: more than goes by way of the boot area.
+const HALFWAY_BYTES: u64 = 8 << 20;
+/// Looks at an expansion, and nanoseconds between them: the time that it may take.
+const LOOKS: usize = 60_000;
+const LOOK_NS: u64 = 10_000_000;
+
+/// Expands the RAID-Z vdev of the pool by two devices; if it `stays` half-way, by one, and not to the end. `work` changes files meanwhile. Devices are files
+/// of the folder.
+pub fn widen(
+    pool: &Pool,
+    folder: &Path,
+    (bytes, stays): (u64, bool),
+    mut work: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let parameters = pool.expand_parameters();
+    parameters.reflow_bytes_max.store(if stays { HALFWAY_BYTES } else { 0 }, Ordering::Relaxed);
+    let moved = || pool.expand_status().map_or(0, |status| status.reflowed);
+    for number in 0..if stays { 1 } else { 2 } {
+        let new = driver::new_leaf(&folder.join(format!("x{number:02}")), bytes)?;
+        pool.attach_raidz(pool.tree().tops[0].guid, &new, false)?;
+        work()?;
+        let is_there = || if stays { moved() >= HALFWAY_BYTES } else { !pool.is_expanding() };
+        let mut looks = 0;
+        while !is_there() {
+            looks += 1;
+            if looks > LOOKS {
+                return Err(format!("the expansion does not get on: {:?}", pool.expand_status()).into());
+            }
+            pool.exec().sleep_ns(LOOK_NS);
+        }
+        work()?;
+    }
+    if stays != pool.is_expanding() {
+        return Err("the expansion did not stay half-way".into());
+    }
+    Ok(pool.sync()?)
+}

@@ -33,6 +33,7 @@ const FIXTURES: [Fixture; 36] = [
     fixture("raidz2", 2, true),
     fixture("raidz2w", 2, false),
     fixture("raidz3", 3, false),
+    fixture("expand", 1, true),
     fixture("draid1", 1, true),
     fixture("draid2", 2, false),
     fixture("draid2s0", 2, false),
@@ -92,7 +93,6 @@ const REFUSALS: [Refusal; 3] = [
         true,
         "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
     ),
-    refusal("expand", true, false, "the pool uses features that are not supported: org.openzfs:raidz_expansion"),
 ];
 
 /// Fixtures whose maker "crashed" with a live intent log, and whether the quick subset has them.

@@ -100,6 +100,13 @@ const DEDUP: [(&str, &str, (&str, u32), bool); 4] = [
 ];
 /// Pools from which vdevs are removed, with the layout that they begin with.
 const REMOVED: [(&str, (&str, u32), bool); 2] = [("removed-mirror2", ("mirror2", 12), true), ("removed-stripe3", ("stripe3", 9), false)];
+/// Pools whose RAID-Z vdev gets devices, with the layout that they begin with; true for one that is left half-way.
+const EXPANDED: [(&str, (&str, u32), bool, bool); 4] = [
+    ("expanded-raidz1x3", ("raidz1x3", 12), false, true),
+    ("expanded-raidz2x6", ("raidz2x6", 9), false, false),
+    ("halfway-raidz1x3", ("raidz1x3", 9), true, true),
+    ("halfway-raidz3x8", ("raidz3x8", 12), true, false),
+];
 /// Stored bytes up to which blocks of files are small there.
 const SMALL_BLOCK_BYTES: u64 = 16 << 10;
 /// Pools whose free space was swept, with their layout.
@@ -169,6 +176,8 @@ enum Kind {
     Life,
     /// Vdevs join and are removed meanwhile, one after the other.
     Removed,
+    /// A RAID-Z vdev gets devices meanwhile; true when the last expansion is left half-way.
+    Expanded(bool),
     /// Program, with metadata and small blocks on vdevs of their own; one more comes meanwhile.
     Classes,
     /// Program, twice over, with the property `dedup` as this says, also with several copies.
@@ -222,6 +231,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(REMOVED.map(|(name, place, quick)| (name.to_string(), Kind::Removed, place, quick)));
+    cases.extend(EXPANDED.map(|(name, place, stays, quick)| (name.to_string(), Kind::Expanded(stays), place, quick)));
     cases.extend(CLASSES.map(|(name, place, quick)| (name.to_string(), Kind::Classes, place, quick)));
     cases.extend(DEDUP.map(|(name, value, place, quick)| (name.to_string(), Kind::Dedup(value), place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
@@ -341,7 +351,7 @@ impl Case<'_> {
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
             Kind::Objects => objects::objects(&pool)?,
-            Kind::Life | Kind::Removed => self.lead_a_life(&pool, device_bytes)?,
+            Kind::Life | Kind::Removed | Kind::Expanded(_) => self.lead_a_life(&pool, device_bytes)?,
             Kind::Classes => self.fill_classes(&pool)?,
             Kind::Dedup(value) => self.fill_deduplicated(&pool, value)?,
             Kind::Kept(_) => self.fill_kept(&pool)?,
@@ -382,10 +392,10 @@ impl Case<'_> {
         program.fill()?;
         let shape = (self.layout.kind, self.layout.width, device_bytes);
         let work = || program.churn(self.size.rounds / 4 + 1);
-        if self.kind == Kind::Life {
-            life::lead(pool, &self.folder, shape, work)?;
-        } else {
-            life::shrink(pool, &self.folder, shape, work)?;
+        match self.kind {
+            Kind::Life => life::lead(pool, &self.folder, shape, work)?,
+            Kind::Expanded(stays) => life::widen(pool, &self.folder, (device_bytes, stays), work)?,
+            _ => life::shrink(pool, &self.folder, shape, work)?,
         }
         Ok(program.expected)
     }

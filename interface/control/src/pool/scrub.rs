@@ -96,6 +96,9 @@ impl OpenPool {
                 busy.push(name.to_string());
             }
         }
+        if self.pool().is_expanding() {
+            busy.push("raidz_expand".to_string());
+        }
         if self.pool().is_removing() {
             busy.push("remove".to_string());
         }

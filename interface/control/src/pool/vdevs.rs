@@ -31,10 +31,6 @@ fn no_leaf(open: &OpenPool, request: &VdevChange, what: &str) -> Failure {
     match (find_aux(open, &request.device), find_top(&tree, &request.device)) {
         (Some(aux), _) if aux.kind == "cache" => because(ErrorKind::Busy, what, "device is in use as a cache"),
         (Some(_), _) => because(ErrorKind::Busy, what, "device is reserved as a hot spare"),
-        (None, Some(top)) if matches!((&top.kind, &request.change), (TopKind::Raidz(_), VdevVerb::Attach(_))) => {
-            because(ErrorKind::Unsupported, what, "expansion of RAID-Z is not supported")
-                .advise("'zpool add' adds another vdev; OpenZFS 2.3 can expand this pool when it is exported and imported there")
-        }
         (None, Some(_)) => because(ErrorKind::Unsupported, what, "it is a vdev of several devices").advise("name one of its devices"),
         (None, None) => because(ErrorKind::NotFound, what, "no such device in pool"),
     }
@@ -65,7 +61,10 @@ impl Vdevs {
         let tree = open.pool().tree();
         let result = match find_leaf(&tree, &request.device) {
             Some(leaf) => self.change_leaf(&open, leaf, request, &what)?,
-            None => self.change_cache(&open, request).ok_or_else(|| no_leaf(&open, request, &what))?,
+            None => match self.expand(&open, request, &what)? {
+                Some(result) => result,
+                None => self.change_cache(&open, request).ok_or_else(|| no_leaf(&open, request, &what))?,
+            },
         };
         let remarks = result.map_err(|error| pool_failure(what, &error))?;
         self.file.remember();
@@ -91,6 +90,34 @@ impl Vdevs {
             VdevVerb::Replace(new) => self.attach(open, leaf, new, Pairing::Replacing, what)?.map(|()| Vec::new()),
             VdevVerb::Detach => open.pool().detach(leaf.guid).map(|()| Vec::new()),
         })
+    }
+
+    /// Attaches a device to the RAID-Z vdev that is named; None for what is none, or for another change. The outer error says what is wrong with the device.
+    fn expand(&self, open: &OpenPool, request: &VdevChange, what: &str) -> Result<Option<Result<Vec<Remark>, PoolError>>, Failure> {
+        let tree = open.pool().tree();
+        let VdevVerb::Attach(new_device) = &request.change else { return Ok(None) };
+        let Some(top) = find_top(&tree, &request.device).filter(|top| matches!(top.kind, TopKind::Raidz(_))) else { return Ok(None) };
+        if new_device.sequential {
+            return Ok(Some(Err(PoolError::Target("only mirror and dRAID vdevs support sequential reconstruction"))));
+        }
+        let path = new_device.path.clone().unwrap_or_default();
+        self.check_free(open, &path, what)?;
+        self.devices.served.check_circle(open, &path, what)?;
+        let device = self.devices.reopen_leaf(&path).map_or_else(|| self.devices.open_device(&path, false, what), Ok)?;
+        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
+        let spec = LeafSpec { path, kind, device };
+        let new = std::slice::from_ref(&spec);
+        if let Err(error) = open.pool().check_attach_raidz(top.guid, &spec) {
+            let failure = pool_failure(what.to_string(), &error);
+            return Err(if new_device.force { failure } else { with_contents_of((&self.pools, &self.exec), new, None, failure) });
+        }
+        check_contents(&self.pools, &self.exec, new, None, new_device.force)?;
+        let tables = partitioned(&self.exec, new);
+        let attached = open.pool().attach_raidz(top.guid, &spec, new_device.force);
+        if attached.is_ok() {
+            wipe_contents(&self.exec, new, &tables);
+        }
+        Ok(Some(attached.map(|()| Vec::new())))
     }
 
     /// Changes a cache device; None for what is none, or cannot be done to one.

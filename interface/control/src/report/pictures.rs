@@ -1,9 +1,11 @@
 //! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
 
-use control_api::{CheckpointReport, HistoryRecord, Property, RebuildReport, RemovalReport, Source, Value, VdevReport};
+use control_api::{CheckpointReport, ExpansionReport, HistoryRecord, Property, RebuildReport, RemovalReport, Source, Value, VdevReport};
 use nvlist::NvList;
 use ondisk::Guid;
-use pool::{CacheStatus, CheckpointStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare};
+use pool::{
+    CacheStatus, CheckpointStatus, ExpandStatus, LeafStatus, PoolStatus, RebuildState, RebuildStatus, RemovalState, RemovalStatus, Spare,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::{IoKind, LeafCounts};
@@ -162,7 +164,7 @@ pub(crate) fn checkpoint(root: &mut VdevReport, tree: &VdevTree, known: &Checkpo
 
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
     match (&top.node, top.kind) {
-        (Some(node), _) => node_report(tree, leaves, node),
+        (Some(node), _) => VdevReport { is_expanding: top.widths.reflow.is_some(), ..node_report(tree, leaves, node) },
         (None, TopKind::Hole) => {
             VdevReport { name: format!("hole-{}", top.id), kind: "hole".into(), state: "ONLINE".into(), ..VdevReport::default() }
         }
@@ -203,6 +205,21 @@ pub(crate) fn removal(tree: &VdevTree, removal: &RemovalStatus) -> Option<Remova
         to_copy_bytes: removal.to_copy,
         copied_bytes: removal.copied,
         mapping_bytes: removal.mapping_bytes,
+    })
+}
+
+/// Report of an expansion of a RAID-Z vdev.
+pub(crate) fn expansion(tree: &VdevTree, expansion: &ExpandStatus) -> Option<ExpansionReport> {
+    let top = tree.tops.get(expansion.vdev.0 as usize)?;
+    Some(ExpansionReport {
+        name: top_report(tree, None, top).name,
+        vdev: u64::from(expansion.vdev.0),
+        state: if expansion.is_active { "active" } else { "finished" }.to_string(),
+        start_time: expansion.start_time as i64,
+        end_time: expansion.end_time as i64,
+        to_reflow_bytes: expansion.to_reflow,
+        reflowed_bytes: expansion.reflowed,
+        is_waiting: expansion.is_waiting,
     })
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         accelerator: offload::report(open),
         rebuilds,
         removal: open.pool().removal_status().and_then(|removal| pictures::removal(&status.tree, &removal)),
+        expansion: open.pool().expand_status().and_then(|expansion| pictures::expansion(&status.tree, &expansion)),
         error_scrub: open.error_scrub_report(),
         vdevs,
         spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),

@@ -3,6 +3,8 @@
 use super::Pool;
 use crate::PoolError;
 use crate::caches::Caches;
+use crate::expand::run::Expansions;
+use crate::expand::step::ExpandStep;
 use crate::heartbeat::Heartbeat;
 use crate::open::base::{Base, Runtime};
 use crate::outliers::Outliers;
@@ -43,6 +45,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     let scan = scans::open(&spa)?;
     let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
     let removals = Removals::open(&spa)?;
+    let expansions = Expansions::open(&spa, &scan);
     let sweeps = crate::sweep::open(&spa);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
     let (shared, kept) = (Arc::new(Mutex::new(shared)), Arc::new(Mutex::new(kept)));
@@ -61,6 +64,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
             Box::new(Frees { dsl: dsl.clone(), services: spa.services.clone(), most: frees_max.clone() }),
             Box::new(CondenseStep { removals: removals.clone(), spa: spa.clone(), has_taken_over: false }),
             Box::new(RemovalStep::new(removals.clone(), spa.clone(), tree.clone())),
+            Box::new(ExpandStep::new(expansions.clone(), spa.clone(), tree.clone())),
             Box::new(ScanStep(scan.clone())),
             Box::new(RebuildStep(rebuilds.clone())),
             Box::new(SweepStep(sweeps.clone())),
@@ -89,6 +93,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
         scan,
         rebuilds,
         removals,
+        expansions,
         sweeps,
         zia: Followed::new(runtime.providers.clone()),
         frees_max,

@@ -7,6 +7,7 @@ mod vdevs;
 mod work;
 
 use crate::caches::Caches;
+use crate::expand::run::Expansions;
 use crate::heartbeat::{Heartbeat, claim};
 use crate::label::Device;
 use crate::open::base::{Base, Runtime};
@@ -68,6 +69,7 @@ pub struct Pool {
     resilvers: Resilvers,
     rebuilds: Arc<Rebuilds>,
     removals: Arc<Removals>,
+    expansions: Arc<Expansions>,
     sweeps: Arc<Sweeps>,
     heartbeat: Arc<Heartbeat>,
     zia: Followed,
@@ -97,6 +99,7 @@ impl Drop for Pool {
         self.sweeps.halt();
         self.rebuilds.halt();
         self.removals.halt();
+        self.expansions.halt();
         self.scan.halt();
         self.spa.txgs.abandon();
     }
@@ -206,6 +209,7 @@ impl Pool {
         pool.removals.spawn();
         note("Restarting initialize");
         note("Restarting TRIM");
+        pool.expansions.spawn();
         pool.sweeps.spawn();
         note("Finished importing");
         Ok(pool)
@@ -558,6 +562,7 @@ impl Pool {
         self.sweeps.halt();
         self.rebuilds.halt();
         self.removals.halt();
+        self.expansions.halt();
         self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.

@@ -150,6 +150,25 @@ impl Pool {
         self.fill_arrived(Some(spare))
     }
 
+    /// Attaches a device to a RAID-Z vdev, which is expanded by it from now on and across imports: see [`Pool::expand_status`]. With `force` also a device
+    /// that belongs to another pool is taken.
+    ///
+    /// # Errors
+    /// [`PoolError::Expanding`], [`PoolError::CheckpointExists`], [`PoolError::Device`], and [`PoolError::Target`] with the reason.
+    pub fn attach_raidz(&self, top: Guid, new: &LeafSpec, force: bool) -> Result<(), PoolError> {
+        self.vdevs.attach_raidz(top, new, (force, self.running()))?;
+        self.expansions.spawn();
+        Ok(())
+    }
+
+    /// Looks at all that [`Pool::attach_raidz`] refuses even with `force`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_attach_raidz(&self, top: Guid, new: &LeafSpec) -> Result<(), PoolError> {
+        self.vdevs.check_attach_raidz(top, new, self.running())
+    }
+
     fn running(&self) -> Running {
         Running { rebuild: self.rebuilds.is_active(), resilver: self.resilvers.is_running() }
     }

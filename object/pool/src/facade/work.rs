@@ -1,6 +1,7 @@
-//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, sweeps.
+//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, removals, expansions, sweeps.
 
 use super::Pool;
+use crate::expand::run::{ExpandParameters, ExpandStatus};
 use crate::rebuild::{RebuildParameters, RebuildStatus};
 use crate::removal::run::{RemovalParameters, RemovalStatus};
 use crate::spa::checkpoint::CheckpointStatus;
@@ -162,6 +163,7 @@ impl Pool {
     pub fn make_checkpoint(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.spa.check_no_checkpoint()?;
+        self.expansions.check_none()?;
         // All that was done so far is of it.
         self.sync()?;
         self.checkpoints.submit(&self.spa.txgs, Wish::Make)
@@ -238,6 +240,24 @@ impl Pool {
     pub fn autotrim_drive(&self) -> Result<(), PoolError> {
         self.spa.check_writeable()?;
         self.sweeps.auto_pass();
+        Ok(())
+    }
+    /// The last or current expansion of a RAID-Z vdev; None of a pool that never had one.
+    pub fn expand_status(&self) -> Option<ExpandStatus> {
+        self.expansions.status()
+    }
+    /// True while a RAID-Z vdev is being expanded.
+    pub fn is_expanding(&self) -> bool {
+        self.expansions.is_active()
+    }
+    /// The knobs of expansions.
+    pub fn expand_parameters(&self) -> &ExpandParameters {
+        &self.expansions.parameters
+    }
+    /// Does the work of an expansion on this thread where there is no thread for it: that of so many txgs, or all.
+    pub fn expand_drive(&self, txgs: Option<usize>) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.expansions.run(txgs);
         Ok(())
     }
     /// The last or current removal; None of a pool that never had one.

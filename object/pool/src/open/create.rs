@@ -126,6 +126,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
         dirty: true,
         grown: false,
         uberblock: Uberblock::default(),
+        reflow: None,
         fail_mode: FailMode::Wait,
         aux,
         salt: Some(salt),

@@ -235,12 +235,15 @@ pub(crate) struct Start {
     facts: PoolFacts,
     /// Salt of keyed checksums, which nothing of the MOS has.
     pub salt: StoredSalt,
+    /// Uberblock that it is opened by: it tells how far an expansion is.
+    ub: Uberblock,
 }
 
 impl Start {
     /// Opens the MOS by what the labels say.
     pub fn new(exec: &Exec, found: &FoundPool, (runtime, to_spare): (&Runtime, usize), ub: &Uberblock) -> Result<Start, PoolError> {
         let tree = found.tree()?;
+        tree.resume_reflow(ub);
         // What no label was found of may be logs: the MOS tells, if it can be read without them.
         let has_lost = |top: &&vdev::TopVdev| top.is_concrete() && !top.is_log && tree.lost_slots(top) > top.parity();
         if tree.tops.iter().filter(has_lost).count() > to_spare {
@@ -263,7 +266,7 @@ impl Start {
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos().of_version(ub.ub_version)).map_err(|error| lost(&tree, error))?;
         let salt = StoredSalt::read(mos.objset())?;
-        let mut start = Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt };
+        let mut start = Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone(), salt, ub: ub.clone() };
         start.find_removed()?;
         Ok(start)
     }
@@ -304,6 +307,7 @@ impl Start {
         let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let mut tree = VdevTree::from_config(root)?;
         tree.take_mappings(&self.tree);
+        tree.resume_reflow(&self.ub);
         if tree.tops.iter().any(|top| top.is_removed() && top.mapping.is_none()) {
             return Err(PoolError::Corrupt("a removed vdev whose contents are nowhere"));
         }
@@ -450,6 +454,7 @@ impl Start {
             dirty: true,
             grown: false,
             uberblock: opened.ub,
+            reflow: None,
             fail_mode,
             aux: AuxDevices::load(&objset)?,
             salt: self.salt.known().or(new_salt.as_ref()).cloned(),

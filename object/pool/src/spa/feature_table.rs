@@ -284,7 +284,7 @@ pub const FEATURES: &[Feature] = &[
         Support::Full,
         &["com.delphix:redaction_bookmarks"],
     ),
-    row("org.openzfs:raidz_expansion", "raidz_expansion", "Support for raidz expansion", MOS, Support::None, &[]),
+    row("org.openzfs:raidz_expansion", "raidz_expansion", "Support for raidz expansion", MOS | NEW, Support::Full, &[]),
     row("com.klarasystems:fast_dedup", "fast_dedup", "Support for advanced deduplication", RO, Support::Read, &[]),
     row(
         "org.zfsonlinux:longname",

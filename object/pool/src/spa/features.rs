@@ -28,6 +28,8 @@ pub(crate) const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 /// Counts rebuilds that run.
 pub(crate) const DEVICE_REBUILD: &str = "org.openzfs:device_rebuild";
+/// Counts expansions of RAID-Z vdevs that began.
+pub(crate) const RAIDZ_EXPANSION: &str = "org.openzfs:raidz_expansion";
 
 const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 

@@ -20,6 +20,8 @@ pub(crate) struct Config {
     /// Devices grew: the labels at their new ends need all uberblocks.
     pub grown: bool,
     pub uberblock: Uberblock,
+    /// State and offset of an expansion that the next uberblock is to tell, if all devices of the vdev flush.
+    pub reflow: Option<(u16, u64)>,
     pub fail_mode: FailMode,
     /// Spares and caches.
     pub aux: AuxDevices,

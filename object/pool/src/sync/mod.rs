@@ -228,10 +228,10 @@ impl Syncer {
         if heartbeat::stop_if_overdue(&self.spa) || self.zio().is_fenced() {
             return Err(PoolError::Io(DeviceError::Gone));
         }
-        let (tree, devices, facts, mut ub, grown) = {
+        let (tree, devices, facts, mut ub, grown, reflow) = {
             let mut config = self.spa.config.lock();
             let grown = std::mem::take(&mut config.grown);
-            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone(), grown)
+            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone(), grown, config.reflow)
         };
         ub.ub_magic = Uberblock::MAGIC;
         ub.ub_version = facts.version;
@@ -240,6 +240,11 @@ impl Syncer {
         ub.ub_timestamp = self.spa.exec().wall_clock().0 as u64;
         ub.ub_software_version = VERSION;
         ub.ub_checkpoint_txg = 0;
+        // What a device did not flush was not moved there.
+        let is_silent = |top: &vdev::TopVdev| top.leaves().any(|leaf| silent.contains(&tree.leaf(leaf).guid));
+        if let Some((state, offset)) = reflow.filter(|(_, offset)| *offset == 0 || !tree.expanding().is_some_and(is_silent)) {
+            ub.set_raidz_reflow(state, offset);
+        }
         self.spa.multihost.stamp(&mut ub);
         if let Some(root) = root {
             ub.ub_rootbp = root;
@@ -253,7 +258,8 @@ impl Syncer {
         silent.extend(labels.take_silent());
         written?;
         self.spa.multihost.note_synced(&ub, self.spa.exec().now_ns(), tree.leaves.len());
-        self.spa.config.lock().uberblock = ub;
+        let mut config = self.spa.config.lock();
+        (config.uberblock, config.reflow) = (ub, None);
         Ok(())
     }
 }

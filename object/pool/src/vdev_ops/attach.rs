@@ -8,14 +8,17 @@
 use super::VdevOps;
 use super::spec::{LeafSpec, check_device, label_guid, write_label};
 use crate::label::Device;
-use crate::spa::features::DEVICE_REBUILD;
+use crate::spa::features::{DEVICE_REBUILD, RAIDZ_EXPANSION};
 use crate::spa::state::Config;
 use crate::sync::changes::{Edited, OLD, detached};
 use crate::{DeviceProblem, PoolError};
-use ondisk::{Guid, Txg, VdevId};
+use ondisk::{Guid, ObjectId, Txg, VdevId};
 use scan::ScanError;
 use std::sync::Arc;
-use vdev::{Leaf, LeafId, LeafKind, NodeKind, Pairing, TopVdev, VdevTree};
+use vdev::{Leaf, LeafId, LeafKind, NodeKind, Pairing, TopKind, TopVdev, VdevTree};
+
+/// Most children of a vdev.
+const CHILDREN_MAX: u64 = 255;
 
 /// A leaf that is to come, and how.
 struct Incoming {
@@ -127,6 +130,63 @@ impl VdevOps {
         check_size(&tree, id, new)
     }
 
+    /// Attaches a device to a RAID-Z vdev: its expansion begins with the txg that has the device (OpenZFS: `spa_vdev_attach`, `vdev_raidz_attach_sync`).
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Expanding`], [`PoolError::Device`], [`PoolError::Target`] with the reason.
+    pub fn attach_raidz(&self, target: Guid, new: &LeafSpec, (force, running): (bool, Running)) -> Result<(), PoolError> {
+        self.check_attach_raidz(target, new, running)?;
+        if !force {
+            check_device(self.spa.exec(), new)?;
+        }
+        let tree = self.spa.tree();
+        let first = raidz_of(&tree, target)?.leaves().next().ok_or(PoolError::NoSuchDevice)?;
+        let leaf = Leaf {
+            kind: new.kind,
+            guid: self.spa.new_guid(&tree),
+            path: new.path.clone(),
+            whole_disk: (new.kind == LeafKind::Disk).then_some(false),
+            ..Leaf::default()
+        };
+        self.write_first_label(tree.leaf(first).guid, leaf.guid, &new.device)?;
+        let (guid, device) = (leaf.guid, new.device.clone());
+        self.change_leaves(Box::new(move |config: &Config, _| {
+            let top = raidz_of(&config.tree, target)?;
+            check_raidz(&config.tree, top)?;
+            // As old as the vdev: it lacks nothing of what was written since.
+            let born = top.node.as_ref().map_or(Txg(0), |node| node.create_txg);
+            let log = Some(("vdev attach", format!("attach vdev={} to vdev=raidz{}-{}", leaf.path, top.parity(), top.id.0)));
+            let tree = Arc::new(config.tree.expand_raidz(top.id, leaf, born)?);
+            Ok(Edited { tree, devices: vec![(guid, device)], log, ..Edited::default() })
+        }))?;
+        self.spa.notify("sysevent.fs.zfs.vdev_attach", Some(guid));
+        Ok(())
+    }
+
+    /// Looks at all that [`VdevOps::attach_raidz`] refuses even with `force`.
+    ///
+    /// Errors: as there.
+    pub fn check_attach_raidz(&self, target: Guid, new: &LeafSpec, running: Running) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.spa.check_no_checkpoint()?;
+        if running.rebuild {
+            return Err(PoolError::Rebuilding);
+        }
+        let tree = self.spa.tree();
+        let refuse = |problem| Err(PoolError::Device { path: new.path.clone(), problem });
+        if tree.tops.iter().any(|top| top.is_leaving) {
+            return refuse(DeviceProblem::Removing);
+        }
+        let top = raidz_of(&tree, target)?;
+        if !self.spa.services.features.is_enabled(RAIDZ_EXPANSION) {
+            return Err(PoolError::Target("raidz_expansion feature must be enabled in order to attach a device to raidz"));
+        }
+        check_raidz(&tree, top)?;
+        if label_guid(self.spa.exec(), &new.device).is_some_and(|guid| self.spares().iter().any(|spare| spare.guid == guid)) {
+            return refuse(DeviceProblem::Busy);
+        }
+        check_size(&tree, top.leaves().next().ok_or(PoolError::NoSuchDevice)?, new)
+    }
+
     /// Lets a spare of the pool stand in for the leaf `target`; `rebuild` asks for a sequential rebuild of what it lacks.
     /// `device` is the spare's, and None for a distributed one.
     ///
@@ -235,6 +295,28 @@ impl VdevOps {
         label.set("guid", guid.0).add("create_txg", 0u64);
         write_label(self.spa.exec(), device, &label)
     }
+}
+
+/// The RAID-Z vdev with this guid.
+fn raidz_of(tree: &VdevTree, guid: Guid) -> Result<&TopVdev, PoolError> {
+    tree.tops.iter().find(|top| top.guid == guid && matches!(top.kind, TopKind::Raidz(_))).ok_or(PoolError::NoSuchDevice)
+}
+
+/// Refuses to expand a vdev that is not whole, or cannot be larger, or beside another expansion.
+fn check_raidz(tree: &VdevTree, top: &TopVdev) -> Result<(), PoolError> {
+    if tree.expanding().is_some() {
+        return Err(PoolError::Expanding);
+    }
+    // What is moved first must find room in the boot area, and the state of it all in the vdev's ZAP.
+    let columns = top.columns() as u64 + 1;
+    if columns > CHILDREN_MAX || columns << top.ashift > vdev::BOOT_BYTES || top.zap == ObjectId(0) {
+        return Err(PoolError::Target("this raidz vdev cannot have more devices"));
+    }
+    let is_single = |slot: &Vec<LeafId>| matches!(slot.as_slice(), [leaf] if tree.leaf(*leaf).state.is_usable());
+    if top.slots.iter().all(is_single) {
+        return Ok(());
+    }
+    Err(PoolError::Target("raidz vdev has devices that are are offline or being replaced"))
 }
 
 /// True when `new` may come beside the leaf (OpenZFS: `spa_vdev_attach`).

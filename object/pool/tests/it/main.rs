@@ -8,6 +8,7 @@ mod common;
 mod compat;
 mod dedup;
 mod direct;
+mod expansion;
 mod gangs;
 mod hostile;
 mod intent_logs;

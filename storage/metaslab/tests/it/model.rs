@@ -208,7 +208,7 @@ fn records(tree: &VdevTree, allocator: &Allocator, count: u64, files: u64, txg: 
     for block in 0..count {
         let request = AllocRequest { psize: RECORD, copies: 1, txg, hint: block % files };
         let dva = allocator.alloc(&request).expect("room")[0];
-        let plan = WritePlan::new(tree, &tree.tops[0], dva.offset, RECORD as usize);
+        let plan = WritePlan::new(tree, &tree.tops[0], dva.offset, RECORD as usize, Txg::ZERO);
         let columns = plan.ios.iter().map(|io| ((io.leaf.0 as usize, io.length as u64), matches!(io.part, Part::Data(_))));
         let columns: Vec<_> = columns.collect();
         flights[0].begin(columns.iter().map(|(column, _)| *column).collect());

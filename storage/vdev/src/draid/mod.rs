@@ -175,7 +175,7 @@ impl DraidLayout {
     pub(crate) fn block_map(&self, ashift: u32, offset: u64, length: usize) -> RaidzMap {
         let config = &self.config;
         let group_bytes = config.group_bytes();
-        let mut map = RaidzMap { parity: config.parity(), width: config.width(), columns: Vec::new(), asize: 0 };
+        let mut map = RaidzMap { parity: config.parity(), width: config.width(), columns: Vec::new(), asize: 0, spread: None };
         let (mut position, mut at) = (0, offset);
         let sectors = (length >> ashift).max(1);
         while position < sectors {
@@ -222,7 +222,7 @@ impl DraidLayout {
                     (data, length)
                 }
             };
-            map.columns.push(RaidzColumn { slot, offset: column_offset, length, padded, data });
+            map.columns.push(RaidzColumn { slot, offset: column_offset, length, padded, data, in_scratch: false });
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn pattern(length: usize) -> Abd {
 
 pub(crate) fn write(tree: &VdevTree, offset: u64, data: &Abd) -> Media {
     let top = &tree.tops[0];
-    let plan = WritePlan::new(tree, top, offset, data.len());
+    let plan = WritePlan::new(tree, top, offset, data.len(), Txg::ZERO);
     let padded = Abd::gang(&[data.clone(), Abd::zeroed(plan.length - data.len())]);
     let parity = plan.parity(&padded);
     let mut media = Media::new();
@@ -190,13 +190,13 @@ fn stale_leaves_are_read_only_when_nothing_else_is_left() {
 #[test]
 fn degraded_writes_name_the_leaves_that_lack_the_block() {
     let tree = VdevTree::simple(&[(TopKind::Raidz(1), 3)], 12, 1 << 30).unwrap();
-    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192);
+    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192, Txg::ZERO);
     assert_eq!(plan.ios.len(), 3);
     assert_eq!(plan.assess(&[true, true, true]), WriteOutcome::Complete);
     assert_eq!(plan.assess(&[true, false, true]), WriteOutcome::Degraded(vec![plan.ios[1].leaf]));
     assert_eq!(plan.assess(&[true, false, false]), WriteOutcome::Lost);
     let tree = tree.with_leaf_state(LeafId(2), LeafState::Offline);
-    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192);
+    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192, Txg::ZERO);
     assert_eq!(plan.assess(&[true, true]), WriteOutcome::Degraded(vec![LeafId(2)]));
     assert_eq!(plan.assess(&[true, false]), WriteOutcome::Lost);
 }
@@ -211,7 +211,7 @@ fn blocks_stay_within_their_allocation() {
             let mut taken = std::collections::BTreeSet::new();
             for sectors in 1..60u64 {
                 let psize = sectors << ashift;
-                let map = vdev::RaidzMap::new(top, offset, psize as usize);
+                let map = vdev::RaidzMap::new(top, offset, psize as usize, Txg::ZERO);
                 assert_eq!(map.asize, top.asize_for_psize(psize));
                 for column in &map.columns {
                     for sector in 0..column.length as u64 >> ashift {
@@ -368,7 +368,7 @@ fn what_only_one_holder_of_a_column_has_is_found_without_its_log() {
         for (offset, data) in draid_blocks(shape, group, tree.tops[0].asize_for_psize(1)) {
             let clean = write(&tree, offset, &data);
             // Where a block has two rows, the spare's places of one row are columns of the other one.
-            let most = if tree.tops[0].is_one_row(offset, data.len() as u64) { shape.0 } else { shape.0 - 1 };
+            let most = if tree.tops[0].is_one_row(offset, data.len() as u64, Txg::ZERO) { shape.0 } else { shape.0 - 1 };
             for wrong in subsets(shape.3, most).into_iter().filter(|wrong| !wrong.contains(&1)) {
                 let mut media = clean.clone();
                 for ((leaf, _), bytes) in media.iter_mut().filter(|((leaf, _), _)| leaf.0 == 1 || wrong.contains(&(leaf.0 as usize))) {
@@ -396,7 +396,7 @@ fn a_spare_that_stands_for_itself_holds_nothing() {
     for (index, leaf) in tree.leaves.iter_mut().enumerate() {
         (leaf.kind, leaf.draid_spare) = (LeafKind::DraidSpare, Some(DraidSpare { top, id: index as u64 % 3 }));
     }
-    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192);
+    let plan = WritePlan::new(&tree, &tree.tops[0], 0, 8192, Txg::ZERO);
     assert_eq!(plan.ios, vec![]);
     assert_eq!(plan.assess(&[]), WriteOutcome::Lost);
     let (_, step) = ReadJob::start(&Arc::new(tree.clone()), &tree.tops[0], (0, 8192), Txg(9), ReadMode::Normal, &|_| 0);
@@ -523,7 +523,7 @@ fn a_scrub_looks_at_spares_also_where_somebody_else_computes() {
     };
     let mut blocks = (0..9).map(|number| (number * group, write(&tree, number * group, &data)));
     let (offset, clean) = blocks.find(|(_, media)| twins(media).len() == 2).expect("a column on a device and on its spare");
-    let (extent, plan) = ((offset, length), WritePlan::new(&tree, &tree.tops[0], offset, length));
+    let (extent, plan) = ((offset, length), WritePlan::new(&tree, &tree.tops[0], offset, length, Txg::ZERO));
     let leaves: Vec<LeafId> = clean.keys().map(|(leaf, _)| *leaf).collect();
     let cases = twins(&clean).into_iter().flat_map(|place| leaves.iter().map(move |dead| (place, *dead)));
     for (place, dead) in cases.filter(|(place, dead)| place.0 != *dead) {
@@ -584,7 +584,7 @@ fn metaslabs_of_draid_hold_whole_stripes() {
             assert!(range.start.is_multiple_of(stripe) && range.end.is_multiple_of(stripe));
             assert!(range.start >= part.start && range.end <= part.end);
             assert!(range.start - part.start < stripe && part.end - range.end < stripe);
-            assert!(top.accepts(range.start, 512) && !top.accepts(range.start + 512, 512));
+            assert!(top.accepts(range.start, 512, Txg::ZERO) && !top.accepts(range.start + 512, 512, Txg::ZERO));
         }
         assert_eq!(tree.alloc_units(), ((shape.1 as u64) << 9, (shape.1 as u64) << 9));
     }

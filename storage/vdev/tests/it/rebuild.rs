@@ -23,7 +23,7 @@ fn media(tree: &VdevTree, offset: u64, asize: u64) -> Media {
     let top = &tree.tops[0];
     let share = if let TopKind::Draid(config) = top.kind { (config.data() as u64, config.width() as u64) } else { (1, 1) };
     let data = pattern((asize / share.1 * share.0) as usize);
-    let plan = WritePlan::new(tree, top, offset, data.len());
+    let plan = WritePlan::new(tree, top, offset, data.len(), Txg::ZERO);
     let parity = plan.parity(&data);
     plan.ios.iter().map(|io| ((io.leaf, io.offset), plan.payload(io, &data, &parity).to_vec())).collect()
 }
