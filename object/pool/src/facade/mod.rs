@@ -207,9 +207,9 @@ impl Pool {
         pool.rebuilds.spawn();
         note("Restarting device removals");
         pool.removals.spawn();
+        pool.expansions.spawn();
         note("Restarting initialize");
         note("Restarting TRIM");
-        pool.expansions.spawn();
         pool.sweeps.spawn();
         note("Finished importing");
         Ok(pool)
