@@ -109,12 +109,17 @@ impl Snapshots {
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;
-        let fresh = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?.clone_keys(u64::MAX, old.ds_prev_snap_obj, tx)?;
+        let dead = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?;
+        let fresh = dead.clone_keys(u64::MAX, old.ds_prev_snap_obj, tx)?;
         let mut list = Deadlist::open(&self.tree.meta, fresh)?;
         list.add_key(old.ds_prev_snap_txg, tx)?;
         // The last snapshot was before them until now, so that nothing could be on the list that they would have to tell.
-        for txg in marks::counted_from(&self.tree.meta, head.object, old.ds_prev_snap_txg.saturating_add(1))? {
-            list.add_key(txg, tx)?;
+        // A list without keys had none for older ones either, whose snapshots may be gone.
+        let since = if dead.is_old() { 0 } else { old.ds_prev_snap_txg.saturating_add(1) };
+        for txg in marks::counted_from(&self.tree.meta, head.object, since)? {
+            if !list.has_key(txg) {
+                list.add_key(txg, tx)?;
+            }
         }
         head.update(tx, |phys| {
             phys.ds_deadlist_obj = fresh;
