@@ -49,6 +49,7 @@ fn version_of(name: &str, number: u64) -> u64 {
         ("refquota", _) => spa_version::REFQUOTA,
         ("refreservation", _) => spa_version::REFRESERVATION,
         ("aclinherit", 5) => spa_version::PASSTHROUGH_X,
+        ("dedup", _) => spa_version::DEDUP,
         _ => spa_version::INITIAL,
     }
 }

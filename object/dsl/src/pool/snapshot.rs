@@ -147,9 +147,8 @@ impl Snapshots {
         if phys.ds_next_snap_obj == head.object {
             prev.update(tx, |phys| phys.ds_next_snap_obj = object)?;
         } else if phys.ds_next_clones_obj != 0 {
-            let clones = self.tree.meta.zap(phys.ds_next_clones_obj)?;
-            clones.remove_int(head.object, tx)?;
-            clones.add_int(object, tx)?;
+            self.tree.remove_next_clone(phys.ds_next_clones_obj, head.object, tx)?;
+            self.tree.meta.zap(phys.ds_next_clones_obj)?.add_int(object, tx)?;
         }
         Ok(())
     }
