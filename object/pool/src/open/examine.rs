@@ -44,7 +44,7 @@ impl Examined {
         // What may be missing at a read-only import keeps the pool from being written all the same.
         let runtime = &Runtime { max_missing_tops: 0, ..runtime.clone() };
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
-        check_version(ub.ub_version, true)?;
+        check_version(ub.ub_version)?;
         check_label_features(found)?;
         let mut start = Start::new(exec, found, (runtime, 0), &ub)?;
         let features = Arc::new(Features::open(start.objset())?);
@@ -57,7 +57,6 @@ impl Examined {
         check_dedup(start.objset())?;
         start.salt.check(&features)?;
         load_biases(&start.objset().clone(), &mut start.tree)?;
-        check_version(ub.ub_version, false)?;
         start.check_intent_logs(&ub, &features, runtime)
     }
 }

@@ -284,7 +284,7 @@ fn to_checkpoint(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtim
     let mut trial = Trial::new(exec, found, options, runtime)?;
     trial.runtime.load_verify.metadata = false;
     let newest = found.best.as_ref().ok_or(PoolError::NoUberblock)?;
-    check_version(newest.ub_version, true)?;
+    check_version(newest.ub_version)?;
     check_label_features(found)?;
     let start = Start::new(exec, found, (&trial.runtime, 0), newest)?;
     let state = checkpoint::read(start.objset())?.ok_or(PoolError::NoCheckpoint)?;
