@@ -58,9 +58,12 @@ fn clones_that_their_snapshot_does_not_name_live_and_go() {
     }
     let origin = pool.dsl.tree.find("tank/fs@2").expect("exists").phys().ds_next_clones_obj;
     let clones = ["tank/a", "tank/b"].map(|name| pool.dsl.tree.find(name).expect("exists").object);
-    let forget = move |dsl: &Arc<DslPool>, (): (), tx: &Tx| {
+    let forget = move |dsl: &Arc<DslPool>, (): (), tx: &Tx| -> Result<(), DslError> {
         let table = dsl.tree.meta.zap(origin)?;
-        clones.iter().try_for_each(|clone| Ok(table.remove_int(*clone, tx)?))
+        for clone in clones {
+            table.remove_int(clone, tx)?;
+        }
+        Ok(())
     };
     pool.dsl.sync_task(|_, _| Ok(()), forget).expect("forgotten");
     snapshot(&pool, "tank/a@s");
