@@ -294,6 +294,11 @@ impl Cache {
         }
     }
 
+    /// True when the block's bytes are in memory, compressed or not. Changes nothing of how long they stay unless they are kept anyway.
+    pub fn holds(&self, bp: &BlockPtr) -> bool {
+        Cache::to_probe(bp).is_some_and(|wanted| !matches!(self.probe(&wanted, false), Lookup::Miss))
+    }
+
     /// As [`Cache::cached`], but None as well for a block that would have to be decompressed: it costs no more than a look.
     pub fn at_hand(&self, bp: &BlockPtr) -> Option<Abd> {
         let wanted = Cache::to_probe(bp)?;

@@ -7,10 +7,10 @@
 use dmu::Poke;
 use exec::Mutex;
 use ondisk::ddt::{DdtKey, DdtPhysTrad, DdtTradEntry};
-use ondisk::{BlockPtr, Checksum, Txg};
+use ondisk::{BlockPtr, Checksum, ObjectId, Txg};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use zio::{Asked, DedupTables, ListedThen, Stored, Verdict, VerdictThen};
 
 /// Name of a block: which tables have it, and the words of its key there.
@@ -103,6 +103,8 @@ impl DedupSpace {
 pub struct DedupTable {
     /// Name of its object: `DDT-sha256-zap-duplicate`.
     pub name: String,
+    /// Number of that in the MOS.
+    pub object: ObjectId,
     /// Number of entries.
     pub entries: u64,
     /// Bytes that it takes on the devices.
@@ -153,7 +155,7 @@ pub(crate) struct Dedup {
     state: Mutex<State>,
     poke: Mutex<Option<Poke>>,
     /// Not held: who reads tables has the MOS, which has its blocks from here.
-    answers: OnceLock<Weak<dyn Answers>>,
+    answers: Mutex<Option<Weak<dyn Answers>>>,
     /// Leaves are being resilvered.
     is_resilvering: AtomicBool,
     saved_bytes: AtomicU64,
@@ -172,7 +174,7 @@ impl Dedup {
             this: this.clone(),
             state: Mutex::default(),
             poke: Mutex::default(),
-            answers: OnceLock::new(),
+            answers: Mutex::default(),
             is_resilvering: AtomicBool::new(false),
             saved_bytes: AtomicU64::new(0),
         })
@@ -207,15 +209,15 @@ impl Dedup {
 
     // ---- questions ----
 
-    /// Names whoever answers questions, for good.
+    /// Names whoever answers questions. A pool that is looked at more than once while it is opened goes by what was found last.
     pub fn set_answers(&self, answers: Weak<dyn Answers>) {
-        // A pool that is looked at more than once while it is opened has the same tables.
-        let _ = self.answers.set(answers);
+        *self.answers.lock() = Some(answers);
     }
 
     /// Has what was asked answered.
     pub fn answer(&self) {
-        match self.answers.get().and_then(Weak::upgrade) {
+        let answers = self.answers.lock().as_ref().and_then(Weak::upgrade);
+        match answers {
             Some(answers) => answers.answer(),
             None => self.take_asked().into_iter().for_each(|key| self.looked_up(key, None)),
         }
@@ -335,9 +337,9 @@ impl Dedup {
         self.state.lock().given_up.push((txg, *bp));
     }
 
-    /// Takes the blocks that were given up.
-    pub fn take_given_up(&self) -> Vec<(Txg, BlockPtr)> {
-        std::mem::take(&mut self.state.lock().given_up)
+    /// Takes the blocks that were given up in a txg: those of later ones are referred to on disk until then.
+    pub fn take_given_up(&self, txg: Txg) -> Vec<(Txg, BlockPtr)> {
+        self.state.lock().given_up.extract_if(.., |(at, _)| *at <= txg).collect()
     }
 
     /// Changes the number of references of a block whose entry was looked up: by so many more, or one less.
@@ -376,9 +378,9 @@ impl Dedup {
     }
 
     /// True when the txg had to do with an entry, or may have.
-    pub fn is_touched(&self) -> bool {
+    pub fn is_touched(&self, txg: Txg) -> bool {
         let state = self.state.lock();
-        !state.live.is_empty() || !state.given_up.is_empty()
+        !state.live.is_empty() || state.given_up.iter().any(|(at, _)| *at <= txg)
     }
 }
 

@@ -16,6 +16,7 @@ use exec::Mutex;
 use ondisk::ddt::{DDT_CHECKSUMS, DDT_VALUE_LITTLE_ENDIAN, DdtKey, DdtStat, DdtTradEntry, ddt_class, ddt_object_name};
 use ondisk::{BlockPtr, Checksum, Compression, ObjectId, ObjectType};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
 use vdev::VdevTree;
 use zap::{CreateOptions, Value, Zap, ZapError, ZapFlags};
@@ -40,6 +41,26 @@ struct Table {
     object: ObjectId,
     histogram: Vec<DdtStat>,
     is_changed: bool,
+}
+
+impl Table {
+    /// Makes an empty table, and the object of histograms where there is none.
+    fn create(mos: &Arc<Objset>, at: (u8, u8), statistics: &mut Option<ObjectId>, tx: &Tx) -> Result<Table, PoolError> {
+        let checksum = Checksum(at.0);
+        let name = ddt_object_name(checksum, at.1).ok_or(PoolError::Corrupt("a block of an algorithm that has no tables"))?;
+        let sums = match *statistics {
+            Some(object) => object,
+            None => create_linked_zap(mos, STATISTICS, ObjectType::DDT_STATS, tx)?,
+        };
+        *statistics = Some(sums);
+        let long = ZapFlags::HASH64.with(ZapFlags::UINT64_KEY);
+        let flags = if is_prehashed(checksum) { long.with(ZapFlags::PRE_HASHED_KEY) } else { long };
+        let options = CreateOptions { flags, block_shift: TABLE_BLOCK_SHIFT, ..CreateOptions::new(ObjectType::DDT_ZAP) };
+        let object = zap::create_with(mos, options, tx)?;
+        Zap::hold(mos, DIRECTORY)?.add_u64(&name, object.0, tx)?;
+        Zap::hold(mos, sums)?.add(&name, &Value::U64(vec![0; BUCKETS * 8]), tx)?;
+        Ok(Table { object, histogram: vec![DdtStat::default(); BUCKETS], is_changed: true })
+    }
 }
 
 /// Tables of a pool, by algorithm and class.
@@ -167,6 +188,7 @@ impl Tables {
             let info = mos.hold(table.object)?.info()?;
             all.push(DedupTable {
                 name: ddt_object_name(Checksum(*checksum), *class).unwrap_or_default(),
+                object: table.object,
                 entries: Zap::hold(mos, table.object)?.count(),
                 disk_bytes: info.used_bytes,
                 memory_bytes: info.max_block.0.saturating_add(1).saturating_mul(info.block_size as u64),
@@ -208,23 +230,10 @@ impl Tables {
 
     /// The table of a class, made where there is none (OpenZFS: `ddt_object_create`).
     fn table(&mut self, mos: &Arc<Objset>, at: (u8, u8), tx: &Tx) -> Result<&mut Table, PoolError> {
-        if !self.tables.contains_key(&at) {
-            let checksum = Checksum(at.0);
-            let name = ddt_object_name(checksum, at.1).ok_or(PoolError::Corrupt("a block of an algorithm that has no tables"))?;
-            let statistics = match self.statistics {
-                Some(object) => object,
-                None => create_linked_zap(mos, STATISTICS, ObjectType::DDT_STATS, tx)?,
-            };
-            self.statistics = Some(statistics);
-            let long = ZapFlags::HASH64.with(ZapFlags::UINT64_KEY);
-            let flags = if is_prehashed(checksum) { long.with(ZapFlags::PRE_HASHED_KEY) } else { long };
-            let options = CreateOptions { flags, block_shift: TABLE_BLOCK_SHIFT, ..CreateOptions::new(ObjectType::DDT_ZAP) };
-            let object = zap::create_with(mos, options, tx)?;
-            Zap::hold(mos, DIRECTORY)?.add_u64(&name, object.0, tx)?;
-            Zap::hold(mos, statistics)?.add(&name, &Value::U64(vec![0; BUCKETS * 8]), tx)?;
-            self.tables.insert(at, Table { object, histogram: vec![DdtStat::default(); BUCKETS], is_changed: true });
+        match self.tables.entry(at) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(free) => Ok(free.insert(Table::create(mos, at, &mut self.statistics, tx)?)),
         }
-        self.tables.get_mut(&at).ok_or(PoolError::Corrupt(DAMAGED))
     }
 
     /// Writes an entry back, and frees the variants that nobody refers to (OpenZFS: `ddt_sync_flush_entry`).
@@ -358,10 +367,10 @@ impl DedupReader {
 
     /// Counts what was given up, and brings the tables up to date; false when there was nothing to do.
     fn sync(&self, spa: &Spa, tx: &Tx) -> Result<bool, PoolError> {
-        if !self.dedup.is_touched() {
+        if !self.dedup.is_touched(tx.txg()) {
             return Ok(false);
         }
-        let given_up = self.dedup.take_given_up();
+        let given_up = self.dedup.take_given_up(tx.txg());
         self.look_up_blocks(given_up.iter().map(|(_, bp)| bp));
         for (txg, bp) in &given_up {
             match self.dedup.release(bp) {
