@@ -549,6 +549,7 @@ impl Picture<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control_api::DedupReport;
 
     fn leaf(path: &str, kind: &str) -> VdevReport {
         VdevReport {

@@ -159,6 +159,11 @@ pub(crate) struct Dedup {
     /// Leaves are being resilvered.
     is_resilvering: AtomicBool,
     saved_bytes: AtomicU64,
+    table_bytes: AtomicU64,
+    /// Bytes that tables may take; 0: without limit, the largest number: as vdevs that are for them have room.
+    quota: AtomicU64,
+    /// Vdevs that are for tables are nearly full.
+    is_class_full: AtomicBool,
 }
 
 /// Verdicts to be given once no lock is held.
@@ -177,6 +182,9 @@ impl Dedup {
             answers: Mutex::default(),
             is_resilvering: AtomicBool::new(false),
             saved_bytes: AtomicU64::new(0),
+            table_bytes: AtomicU64::new(0),
+            quota: AtomicU64::new(u64::MAX),
+            is_class_full: AtomicBool::new(false),
         })
     }
 
@@ -203,8 +211,29 @@ impl Dedup {
 
     /// Says how the tables are now.
     pub fn set_tables(&self, tables: Vec<DedupTable>) {
-        self.saved_bytes.store(DedupSpace::of(&tables).saved_bytes(), Ordering::Relaxed);
+        let space = DedupSpace::of(&tables);
+        self.saved_bytes.store(space.saved_bytes(), Ordering::Relaxed);
+        self.table_bytes.store(space.table_bytes, Ordering::Relaxed);
         self.state.lock().tables = tables;
+    }
+
+    /// Limits what tables take, as the property `dedup_table_quota` is stored.
+    pub fn set_quota(&self, quota: u64) {
+        self.quota.store(quota, Ordering::Relaxed);
+    }
+
+    /// Says whether vdevs that are for tables are nearly full.
+    pub fn set_class_full(&self, is_full: bool) {
+        self.is_class_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// True when tables get no new entries (OpenZFS: `ddt_over_quota`).
+    fn is_over_quota(&self) -> bool {
+        match self.quota.load(Ordering::Relaxed) {
+            0 => false,
+            u64::MAX => self.is_class_full.load(Ordering::Relaxed),
+            quota => self.table_bytes.load(Ordering::Relaxed) > quota,
+        }
     }
 
     // ---- questions ----
@@ -285,6 +314,7 @@ impl Dedup {
 
     /// Verdict about a block of a known entry; None while an equal one is being written.
     fn verdict(&self, key: BlockKey, live: &mut Live, waiting: &Waiting) -> Option<Verdict> {
+        let is_in_none = live.before.is_none() && live.now.references() == 0 && live.written == [false; 4];
         let Some(phys) = live.now.ddp_trad.get_mut(waiting.copies).filter(|_| live.known == Known::Entry) else {
             return Some(Verdict::Plain);
         };
@@ -292,6 +322,9 @@ impl Dedup {
             return None;
         }
         if phys.ddp_phys_birth == 0 {
+            if is_in_none && self.is_over_quota() {
+                return Some(Verdict::Plain);
+            }
             live.written[waiting.copies] = true;
             return Some(Verdict::List(self.listed(key, waiting.copies)));
         }

@@ -11,6 +11,7 @@ use crate::spa::adapter::PoolIo;
 use crate::spa::brt::Place;
 use crate::spa::dedup::{Answers, BlockKey, Changed, Counted, Dedup, DedupTable, InTable, key_of};
 use crate::spa::features::{DIRECTORY, create_linked_zap};
+use crate::spa::props::stored_table_quota;
 use dmu::{BlockIo, DmuError, Objset, Tx};
 use exec::Mutex;
 use ondisk::ddt::{DDT_CHECKSUMS, DDT_VALUE_LITTLE_ENDIAN, DdtKey, DdtStat, DdtTradEntry, ddt_class, ddt_object_name};
@@ -18,7 +19,7 @@ use ondisk::{BlockPtr, Checksum, Compression, ObjectId, ObjectType};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
-use vdev::VdevTree;
+use vdev::{Bias, VdevTree};
 use zap::{CreateOptions, Value, Zap, ZapError, ZapFlags};
 
 /// Histograms of all tables (OpenZFS: `DMU_POOL_DDT_STATS`).
@@ -304,6 +305,18 @@ impl Tables {
     }
 }
 
+/// True when vdevs that are for tables are there and have little room left (OpenZFS: `ddt_special_over_quota`).
+fn is_full(spa: &Spa, bias: Bias) -> bool {
+    const ROOM: u64 = 8 << 30;
+    let (mut allocated, mut capacity) = (0u64, 0u64);
+    for top in spa.tree().tops.iter().filter(|top| top.is_concrete() && top.bias == bias) {
+        let space = spa.services.allocator.vdev_space(top.id);
+        allocated = allocated.saturating_add(space.allocated);
+        capacity = capacity.saturating_add(space.capacity);
+    }
+    capacity > 0 && allocated >= (capacity / 100 * 85).max(capacity.saturating_sub(ROOM))
+}
+
 /// Reads the tables for writes that ask. Only the sync asks it, and waits with it: while it does, it holds the tables' lock.
 pub(crate) struct DedupReader {
     mos: Arc<Objset>,
@@ -316,6 +329,7 @@ impl DedupReader {
     pub fn open(mos: &Arc<Objset>, io: &PoolIo) -> Result<Arc<DedupReader>, PoolError> {
         let (tables, dedup) = (Tables::load(mos)?, io.dedup().clone());
         dedup.set_tables(tables.described(mos)?);
+        dedup.set_quota(stored_table_quota(mos)?);
         let reader = Arc::new(DedupReader { mos: mos.clone(), dedup: dedup.clone(), tables: Mutex::new(tables) });
         let answers: Weak<DedupReader> = Arc::downgrade(&reader);
         dedup.set_answers(answers);
@@ -390,6 +404,7 @@ impl DedupReader {
         }
         tables.settle(&self.mos, tx)?;
         self.dedup.set_tables(tables.described(&self.mos)?);
+        self.dedup.set_class_full(is_full(spa, Bias::Dedup) || is_full(spa, Bias::Special));
         Ok(true)
     }
 }
