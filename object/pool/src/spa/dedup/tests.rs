@@ -174,3 +174,14 @@ fn what_is_saved_is_what_is_referred_to_beyond_what_is_stored() {
     assert_eq!((space.ratio_percent(), space.saved_bytes()), (255, 1550));
     assert_eq!((DedupSpace::default().ratio_percent(), DedupSpace::default().saved_bytes()), (100, 0));
 }
+
+/// If this fails, a block is freed that the newest txg on disk refers to: after an outage it is gone.
+#[test]
+fn what_a_later_txg_gives_up_waits_for_it() {
+    let dedup = Dedup::new();
+    let bp = pointer(&asked(1, 1), 4096, Txg(5));
+    [8, 9].into_iter().for_each(|txg| dedup.give_up(Txg(txg), &bp));
+    assert!(!dedup.is_touched(Txg(7)) && dedup.is_touched(Txg(8)));
+    let taken = [8, 8, 9].map(|txg| dedup.take_given_up(Txg(txg)).len());
+    assert_eq!(taken, [1, 0, 1]);
+}
