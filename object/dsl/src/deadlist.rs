@@ -55,6 +55,12 @@ impl<'m> Deadlist<'m> {
         if bad { Err(damaged(object, "a key of a deadlist is not a txg")) } else { Ok(Deadlist { meta, object, zap: Some(zap), tree }) }
     }
 
+    /// Opens what cannot be of the old form: a livelist.
+    pub(crate) fn open_keyed(meta: &'m Meta, object: u64) -> Result<Deadlist<'m>, DslError> {
+        let list = Deadlist::open(meta, object)?;
+        if list.is_old() { Err(damaged(object, "a livelist has no keys")) } else { Ok(list) }
+    }
+
     /// True for one list of all blocks, as before version 26.
     pub(crate) fn is_old(&self) -> bool {
         self.zap.is_none()
