@@ -2,7 +2,8 @@
 
 use clap::Args;
 use cli::{Client, Stop, done, find, show};
-use control_api::{DatasetQuery, DatasetReport, DatasetSet, Failure, Request, Response};
+use control_api::{DatasetQuery, DatasetReport, DatasetSet, Failure, PoolUpgrade, Request, Response};
+use std::collections::BTreeMap;
 
 /// Version of the file systems that are made here.
 const NEWEST: u64 = 5;
@@ -107,10 +108,42 @@ fn listed(reports: &[DatasetReport], is_so: impl Fn(u64) -> bool) -> String {
     those.map(|(version, name)| format!("{version:2}   {name}\n")).collect()
 }
 
+/// Version of a pool.
+fn version_of_pool(client: &Client, pool: &str) -> Result<u64, Failure> {
+    match client.call(&Request::PoolUpgrade(PoolUpgrade { pool: pool.to_string(), dry_run: true }))? {
+        Response::Upgraded(report) => Ok(report.version),
+        other => Err(cli::unexpected("cannot upgrade", other)),
+    }
+}
+
+/// First version of pools that has file systems of this version (OpenZFS: `zfs_spa_version_map`).
+fn needed_pool(version: u64) -> u64 {
+    match version {
+        0..=2 => 1,
+        3 => 9,
+        4 => 15,
+        _ => 24,
+    }
+}
+
 fn upgrade(client: &Client, reports: &[DatasetReport], wanted: u64) -> Result<u8, Failure> {
     let (mut upgraded, mut same, mut code) = (0, 0, 0);
+    let (needed, mut pools) = (needed_pool(wanted), BTreeMap::new());
     for report in reports {
+        let pool = match pools.get(&report.pool) {
+            Some(known) => *known,
+            None => {
+                let found = version_of_pool(client, &report.pool)?;
+                pools.insert(report.pool.clone(), found);
+                found
+            }
+        };
         match version(report) {
+            _ if pool < needed => {
+                let name = &report.name;
+                cli::outln!("{name}: can not be upgraded; the pool version needs to first be upgraded\nto version {needed}\n");
+                code = cli::EXIT_FAILURE;
+            }
             now if now == wanted => same += 1,
             now if now > wanted => {
                 cli::outln!("{}: can not be downgraded; it is already at version {now}", report.name);
@@ -156,5 +189,6 @@ mod tests {
         assert_eq!(listed(&reports, |version| version < NEWEST), " 4   tank/old\n");
         assert_eq!(listed(&reports, |version| version > NEWEST), " 6   tank/new\n");
         assert_eq!(["0", "1", "5", "6", "x"].map(version_of), [None, Some(1), Some(5), None, None]);
+        assert_eq!([1, 2, 3, 4, 5].map(needed_pool), [1, 1, 9, 15, 24]);
     }
 }

@@ -144,7 +144,7 @@ pub enum Verb {
         /// One device.
         device: Option<String>,
     },
-    /// Read ahead what deduplication needs. In this version tables are read when blocks are written: nothing is read ahead.
+    /// Read the tables of deduplication into memory.
     Prefetch {
         /// Type: ddt.
         #[arg(short = 't', value_name = "type")]
@@ -556,9 +556,9 @@ pub struct Status {
     /// Direct I/Os whose buffers were changed meanwhile.
     #[arg(short = 'd')]
     pub direct: bool,
-    /// Tables of deduplication, with a histogram of references.
-    #[arg(short = 'D')]
-    pub dedup: bool,
+    /// Tables of deduplication, with a histogram of references; given twice, also what of them is in memory.
+    #[arg(short = 'D', action = clap::ArgAction::Count)]
+    pub dedup: u8,
     /// Initializing.
     #[arg(short)]
     pub initialize: bool,

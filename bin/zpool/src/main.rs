@@ -34,7 +34,8 @@ mod wait;
 use args::{Arguments, Verb};
 use cli::{Client, Lacking, Stop, done};
 use control_api::{
-    ErrorKind, Failure, LabelClear, PoolClear, PoolFreeze, PoolReguid, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction,
+    ErrorKind, Failure, LabelClear, PoolClear, PoolFreeze, PoolPrefetch, PoolReguid, PoolScrub, PoolSet, PoolSync, PoolTarget, Request,
+    ScrubAction,
 };
 use std::process::ExitCode;
 
@@ -103,15 +104,14 @@ fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
 }
 
-/// Checks what is asked: tables of deduplication are read as blocks are written, several entries at once (OpenZFS: `zpool_do_prefetch` reads them all).
+/// Has tables of deduplication read into memory (OpenZFS: `zpool_do_prefetch`).
 fn prefetch(client: &Client, kind: Option<&str>, pool: String) -> Result<u8, Stop> {
     match kind {
         None => return Err(Stop::usage("missing prefetch type")),
         Some("ddt") => {}
         Some(_) => return Err(Stop::usage("unsupported prefetch type")),
     }
-    list::reports(client, vec![pool], false)?;
-    Ok(0)
+    Ok(done(client, &Request::PoolPrefetch(PoolPrefetch { pool }))?)
 }
 
 fn clear(client: &Client, request: PoolClear) -> Result<u8, Stop> {

@@ -143,8 +143,8 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
-    if arguments.dedup {
-        text.push_str(&dedup_lines(report));
+    if arguments.dedup > 0 {
+        text.push_str(&dedup_lines(report, arguments));
     }
     text
 }
@@ -211,14 +211,21 @@ fn spare_lines(spares: &[(String, VdevReport)], width: usize) -> String {
 }
 
 /// Lines on the tables of deduplication of a pool (OpenZFS: `print_dedup_stats`).
-fn dedup_lines(report: &PoolReport) -> String {
+fn dedup_lines(report: &PoolReport, arguments: &args::Status) -> String {
     let Some(dedup) = &report.dedup else {
         // A pool that has tables of other kinds can be read only.
         let is_written = cli::find(&report.properties, "readonly").is_none_or(|property| cli::show(&property.value, true) != "on");
         return format!("\n dedup: no DDT entries{}\n", if is_written { "" } else { " that this version reads" });
     };
-    let (disk, memory) = (nice_bytes(dedup.disk_bytes), nice_bytes(dedup.memory_bytes));
-    let first = format!("\n dedup: DDT entries {}, size {disk} on disk, {memory} in core\n", dedup.entries);
+    let shown = |bytes: u64| if arguments.parsable { bytes.to_string() } else { nice_bytes(bytes) };
+    let (disk, memory) = (shown(dedup.disk_bytes), shown(dedup.memory_bytes));
+    let mut first = format!("\n dedup: DDT entries {}, size {disk} on disk, {memory} in core", dedup.entries);
+    if arguments.dedup > 1 {
+        let cached = dedup.cached_bytes.min(dedup.memory_bytes);
+        let percent = cached as f64 / dedup.memory_bytes.max(1) as f64 * 100.0;
+        first.push_str(&format!(", {} cached ({percent:.2}%)", shown(cached)));
+    }
+    first.push('\n');
     first + &cli::dedup::histogram(&dedup.histogram, true)
 }
 
@@ -546,6 +553,7 @@ impl Picture<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control_api::DedupReport;
 
     fn leaf(path: &str, kind: &str) -> VdevReport {
         VdevReport {
@@ -659,6 +667,11 @@ mod tests {
         assert!(with_direct.contains("WRITE CKSUM   DIO\n") && with_direct.contains("mirror-0  ONLINE       0     0     0     3\n"));
         let in_json = as_json(&report(None), &arguments(&["-d", "-j"])).to_string();
         assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
+        let dedup = DedupReport { entries: 3, disk_bytes: 4096, memory_bytes: 65_536, cached_bytes: 32_768, ..DedupReport::default() };
+        let tables = PoolReport { dedup: Some(dedup), ..report(None) };
+        let line = "\n dedup: DDT entries 3, size 4096 on disk, 65536 in core, 32768 cached (50.00%)\n";
+        assert!(describe(&tables, &arguments(&["-DDp"]), None).contains(line));
+        assert!(describe(&tables, &arguments(&["-D"]), None).contains("size 4K on disk, 64K in core\n"));
         let with_dedup = describe(&report(None), &arguments(&["-D"]), None);
         assert!(with_dedup.ends_with("\nerrors: No known data errors\n\n dedup: no DDT entries\n"), "{with_dedup}");
         let with_power = describe(&report(None), &arguments(&["-d", "--power"]), None);

@@ -64,6 +64,7 @@ impl Request {
             | Request::PoolClear(_)
             | Request::PoolSync(_)
             | Request::PoolFreeze(_)
+            | Request::PoolPrefetch(_)
             | Request::PoolHistory(_)
             | Request::PoolEvents(_)
             | Request::InjectList
@@ -160,6 +161,7 @@ impl Request {
             Request::PoolClear(request) => format!("cannot clear errors for {}", request.pool),
             Request::PoolSync(names) => pools("sync", &names.pools),
             Request::PoolFreeze(request) => format!("cannot freeze '{}'", request.pool),
+            Request::PoolPrefetch(request) => format!("cannot prefetch '{}'", request.pool),
             Request::PoolHistory(request) => pools("get history for", &request.pools),
             Request::PoolEvents(_) => "cannot get events".to_string(),
             Request::InjectList | Request::InjectAdd(_) | Request::InjectClear { .. } => "cannot look at or add handlers".to_string(),

@@ -123,6 +123,8 @@ pub enum Request {
     PoolSync(PoolSync),
     /// `zpool freeze`: from now on only intent logs bring something to the devices.
     PoolFreeze(PoolFreeze),
+    /// `zpool prefetch`: tables of deduplication are read into memory.
+    PoolPrefetch(PoolPrefetch),
     /// `zpool history`; answers [`Response::History`].
     PoolHistory(PoolHistory),
     /// Counters for `zpool iostat`; answers [`Response::Iostat`].

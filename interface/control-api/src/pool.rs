@@ -112,6 +112,14 @@ pub struct PoolFreeze {
     pub pool: String,
 }
 
+/// `zpool prefetch -t ddt`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolPrefetch {
+    /// Name of the pool.
+    pub pool: String,
+}
+
 /// Names of some pools; none named means all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -295,6 +303,9 @@ pub struct DedupReport {
     pub disk_bytes: u64,
     /// Bytes of the tables' blocks in memory.
     pub memory_bytes: u64,
+    /// Bytes of them that are in memory now.
+    #[serde(default)]
+    pub cached_bytes: u64,
     /// Sums of the entries by the highest bit of the number of references: blocks, their logical, physical and deflated bytes, and the same four counted as
     /// often as they are referred to.
     pub histogram: Vec<[u64; 8]>,

@@ -39,6 +39,7 @@ pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolReguid(request) => &request.pool,
         Request::PoolCheckpoint(request) => &request.pool,
         Request::PoolFreeze(request) => &request.pool,
+        Request::PoolPrefetch(request) => &request.pool,
         Request::PoolSplit(request) => &request.pool,
         Request::PoolUpgrade(request) if !request.dry_run => &request.pool,
         Request::PoolScrub(request) => &request.pool,

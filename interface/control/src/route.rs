@@ -71,6 +71,7 @@ impl Control {
             Request::PoolClear(request) => self.clear(request),
             Request::PoolSync(names) => queries::sync(&self.pools, names),
             Request::PoolFreeze(request) => queries::freeze(&self.pools, request),
+            Request::PoolPrefetch(request) => queries::prefetch(&self.pools, request),
             Request::PoolHistory(request) => queries::history(&self.pools, request),
             Request::PoolIostat(names) => queries::counters(&self.exec, &self.pools, names),
             Request::PoolWait(request) => queries::wait(&self.exec, &self.pools, request),

@@ -6,7 +6,7 @@
 use crate::store::{MASTER_NODE, VERSION, VERSION_SA};
 use dmu::{Objset, Tx};
 use ondisk::ObjectType;
-use ondisk::names::spa_version::{FUID, SA, USERSPACE};
+use ondisk::names::spa_version::{FUID, INITIAL, SA, USERSPACE};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
 
@@ -17,6 +17,16 @@ pub fn newest_in(pool: u64) -> u64 {
         FUID..USERSPACE => 3,
         USERSPACE..SA => 4,
         _ => VERSION,
+    }
+}
+
+/// The first version of pools that has file systems of a version (OpenZFS: `zfs_spa_version_map`).
+pub fn pool_for(version: u64) -> u64 {
+    match version {
+        0..=2 => INITIAL,
+        3 => FUID,
+        4 => USERSPACE,
+        _ => SA,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::meta::{Meta, Usage, bump, damaged};
 use dmu::Tx;
 use ondisk::names::spa_version;
 use ondisk::{BlockPtr, DeadlistPhys, DslDatasetPhys, ObjectType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zap::{CreateOptions, Zap};
 
 /// An open deadlist: its table in memory, written through.
@@ -53,6 +53,12 @@ impl<'m> Deadlist<'m> {
             Ok(())
         })?;
         if bad { Err(damaged(object, "a key of a deadlist is not a txg")) } else { Ok(Deadlist { meta, object, zap: Some(zap), tree }) }
+    }
+
+    /// Opens what cannot be of the old form: a livelist.
+    pub(crate) fn open_keyed(meta: &'m Meta, object: u64) -> Result<Deadlist<'m>, DslError> {
+        let list = Deadlist::open(meta, object)?;
+        if list.is_old() { Err(damaged(object, "a livelist has no keys")) } else { Ok(list) }
     }
 
     /// True for one list of all blocks, as before version 26.
@@ -289,16 +295,16 @@ impl<'m> Deadlist<'m> {
     }
 }
 
-/// Keys of the snapshots before what goes on from `newest`, that one included, the oldest last (OpenZFS: `dsl_deadlist_regenerate`).
-fn keys_of_snapshots(meta: &Meta, newest: u64) -> Result<Vec<u64>, DslError> {
-    let (mut keys, mut object, mut created) = (Vec::new(), newest, u64::MAX);
+/// Keys of the snapshots before what goes on from `newest`, that one included (OpenZFS: `dsl_deadlist_regenerate`).
+fn keys_of_snapshots(meta: &Meta, newest: u64) -> Result<BTreeSet<u64>, DslError> {
+    let (mut keys, mut object, mut created) = (BTreeSet::new(), newest, u64::MAX);
     while object != 0 {
         let bonus = meta.hold(object)?.bonus()?;
         let phys = DslDatasetPhys::decode(&bonus).map_err(|_| damaged(object, "the record of a DSL dataset is short"))?;
-        if phys.ds_creation_txg >= created || phys.ds_prev_snap_txg >= phys.ds_creation_txg {
-            return Err(damaged(object, "a snapshot is no younger than the one before it"));
+        if phys.ds_creation_txg >= created {
+            return Err(damaged(object, "a snapshot is no older than the one after it"));
         }
-        keys.push(phys.ds_prev_snap_txg);
+        keys.insert(phys.ds_prev_snap_txg);
         (object, created) = (phys.ds_prev_snap_obj, phys.ds_creation_txg);
     }
     Ok(keys)

@@ -61,7 +61,7 @@ pub(crate) fn detach(meta: &Meta, dir: &Dir, tx: &Tx) -> Result<(), DslError> {
 
 /// Frees a livelist, not the blocks, and takes it off the count, which damaged pools have too low.
 pub(crate) fn free(meta: &Meta, list: u64, tx: &Tx) -> Result<(), DslError> {
-    Deadlist::open(meta, list).and_then(|list| list.free(tx)).or_else(passes)?;
+    Deadlist::open_keyed(meta, list).and_then(|list| list.free(tx)).or_else(passes)?;
     if meta.services.feature_refs(features::LIVELIST) == 0 {
         return Ok(());
     }
@@ -70,7 +70,7 @@ pub(crate) fn free(meta: &Meta, list: u64, tx: &Tx) -> Result<(), DslError> {
 
 /// Notes what a sync did, and makes one sublist out of two where that is possible (OpenZFS: `dsl_flush_pending_livelist`).
 pub(crate) fn note(meta: &Meta, list: u64, changes: &Changes<'_>, tx: &Tx) -> Result<(), DslError> {
-    let mut list = Deadlist::open(meta, list)?;
+    let mut list = Deadlist::open_keyed(meta, list)?;
     let is_full = match list.entries().last() {
         None => true,
         Some((_, last)) if changes.is_first => {
@@ -163,6 +163,6 @@ pub(crate) fn live_blocks(meta: &Meta, sublist: u64) -> Result<Vec<BlockPtr>, Ds
 pub(crate) fn believed(meta: &Meta, list: u64, own: Usage) -> Result<Option<(Usage, u64)>, DslError> {
     let listed = Deadlist::usage_of(meta, list)?;
     let agrees = listed.used == own.used && listed.comp == own.comp && listed.uncomp <= own.uncomp;
-    let first = Deadlist::open(meta, list)?.entries().first().map_or(0, |(mintxg, _)| *mintxg);
+    let first = Deadlist::open_keyed(meta, list)?.entries().first().map_or(0, |(mintxg, _)| *mintxg);
     Ok(agrees.then_some((listed, first)))
 }

@@ -63,7 +63,8 @@ pub use spa::feature_table::{FEATURES, Feature, Support, feature_by_guid, featur
 pub use spa::history::shown_call;
 pub use spa::multihost::{BeatRecord, MultihostTunables};
 pub use spa::props::{
-    PoolProp, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, is_own_value, is_stored_prop, is_user_prop, prop_words, settable_props,
+    PoolProp, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, dedup_table_quota, is_own_value, is_stored_prop, is_user_prop, prop_words,
+    settable_props,
 };
 pub use spa::takeover::ArenaOutcome;
 pub use spa::vdev_props::{VdevProps, is_settable_vdev_prop};

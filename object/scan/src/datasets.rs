@@ -113,9 +113,15 @@ pub(crate) fn first_of(mos: &Arc<Objset>, rest: &[Item], current: Option<u64>) -
     Ok(first)
 }
 
-/// True when a snapshot names a dataset as what comes after it; in pools from before version 11 none names its clones.
+/// True when a snapshot names a dataset as what comes after it; in pools from before version 11 none names its clones, and upgrades by old systems could
+/// leave some out (OpenZFS: `dsl_scan_visitds`).
 fn leads_to(mos: &Arc<Objset>, snapshot: u64, dataset: u64) -> Result<bool, ScanError> {
-    Ok(record(mos, snapshot)?.is_some_and(|phys| phys.ds_next_snap_obj == dataset || phys.ds_next_clones_obj != 0))
+    let Some(phys) = record(mos, snapshot)? else { return Ok(false) };
+    match phys.ds_next_clones_obj {
+        _ if phys.ds_next_snap_obj == dataset => Ok(true),
+        0 => Ok(false),
+        table => Ok(zap::Zap::hold(mos, ObjectId(table))?.contains_int(dataset)?),
+    }
 }
 
 /// Adds what comes next after a dataset: the snapshot or head after it, and the first dataset of each clone of it.

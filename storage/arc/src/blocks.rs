@@ -5,8 +5,8 @@
 
 use crate::cache::Cache;
 use crate::origin::{CachedBlock, Origin};
-use crate::shard::State;
-use ondisk::{BlockId, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
+use crate::shard::{Lookup, State};
+use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
 
 /// Counts of what the cache holds and did, as `dbufstats` tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub struct BlockCounts {
 const LEVELS: usize = 12;
 
 impl Cache {
+    /// True when the block's bytes are in memory, compressed or not. Changes nothing of how long they stay unless they are kept anyway.
+    pub fn holds(&self, bp: &BlockPtr) -> bool {
+        Cache::to_probe(bp).is_some_and(|wanted| !matches!(self.probe(&wanted, false), Lookup::Miss))
+    }
+
     /// The blocks in the cache, ghosts not among them, nor the roots of object sets, which are no blocks of an object. Shard by shard: what comes
     /// and goes meanwhile may be missed.
     pub fn blocks(&self) -> Vec<CachedBlock> {

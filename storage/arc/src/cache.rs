@@ -102,7 +102,7 @@ impl std::fmt::Debug for Cache {
 
 /// A block wanted: everything derived from its pointer once.
 #[derive(Clone, Copy)]
-struct Wanted {
+pub(crate) struct Wanted {
     bp: BlockPtr,
     bookmark: Bookmark,
     key: Key,
@@ -304,12 +304,12 @@ impl Cache {
     }
 
     /// A block to look for; None for one of which there are no logical bytes.
-    fn to_probe(bp: &BlockPtr) -> Option<Wanted> {
+    pub(crate) fn to_probe(bp: &BlockPtr) -> Option<Wanted> {
         Wanted::new(bp, &Bookmark::default(), Keep::Lingers).filter(|_| !zio::is_sealed(bp))
     }
 
     /// A look under the lock: at a block that is decompressed only, where `is_plain` says so.
-    fn probe(&self, wanted: &Wanted, is_plain: bool) -> Lookup {
+    pub(crate) fn probe(&self, wanted: &Wanted, is_plain: bool) -> Lookup {
         let now_ns = self.exec().now_ns();
         let mut freed = Freed::default();
         let found = {

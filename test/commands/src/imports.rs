@@ -243,6 +243,10 @@ pub fn upgrades(world: &World) -> Result<(), Failure> {
     world.refused("zpool add tank cache {vdevs}/b", 1, "pool must be upgraded to add cache devices")?;
     world.refused("zpool add tank spare {vdevs}/b", 1, "pool must be upgraded to add hot spares")?;
     world.refused("zpool set feature@sha512=enabled tank", 1, "pool must be upgraded")?;
+    world.refused("zpool set version=5000 tank", 1, "property 'version' number 5000 is invalid.")?;
+    world
+        .refused("zfs upgrade tank/fs", 1, "")?
+        .shows("tank/fs: can not be upgraded; the pool version needs to first be upgraded\nto version 24\n\n0 filesystems upgraded\n")?;
     world.ok("zfs snapshot tank/fs@one")?;
     world.refused("zfs hold tag tank/fs@one", 1, "pool must be upgraded")?;
     world.ok("zfs clone -o canmount=off tank/fs@one tank/clone")?;

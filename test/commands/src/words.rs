@@ -71,7 +71,6 @@ fn lacking(world: &World) -> Result<(), Failure> {
     world.refused("zfs allow tank/no", 1, "cannot open 'tank/no': dataset does not exist")?;
     world.refused("zfs program tank/fs x", 1, "'zfs program' is not available in this version")?;
     world.refused("zfs rewrite {mnt}/tank/fs/file", 1, "'zfs rewrite' is not available in this version")?;
-    world.refused("zpool set dedup_table_quota=1G tank", 1, "cannot be set in this version")?;
     world.refused("zpool import -E tank", 1, "option '-E' of 'zpool import' is not available in this version")?;
     world.refused("zpool import -l -N tank", 2, "-l is incompatible with -N")?;
     world.refused("zpool import -l", 2, "-l is only meaningful during an import")?;
@@ -87,6 +86,11 @@ fn deduplication(world: &World) -> Result<(), Failure> {
     world.refused("zpool prefetch -t ddt none", 1, "no such pool")?;
     world.ok("zpool status -D tank")?.shows(" dedup: no DDT entries")?;
     world.refused("zpool set dedupcached=1 tank", 1, "readonly")?;
+    for (value, shown) in [("1G", "1G"), ("none", "none"), ("auto", "auto")] {
+        world.ok(&format!("zpool set dedup_table_quota={value} tank"))?;
+        world.ok("zpool get -H -o value dedup_table_quota tank")?.prints(shown)?;
+    }
+    world.refused("zpool set dedup_table_quota=0 tank", 1, "use 'none' to disable ddt table quota")?;
     world.ok("zpool get -H -o value dedupcached tank")?.prints("-").map(drop)
 }
 

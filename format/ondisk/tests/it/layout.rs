@@ -66,7 +66,12 @@ fn a_field_that_moved_is_named() {
 fn every_record_is_in_the_catalog() {
     let mut declared = Vec::new();
     for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("sources") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+        let path = file.expect("a file").path();
+        // Folders hold tests.
+        if path.is_dir() {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).expect("text");
         for block in text.split("record! {").skip(1) {
             let rows = block.lines().take_while(|line| *line != "}");
             declared.extend(rows.filter(|line| line.ends_with(" {")).filter_map(|line| line.trim().split(" = ").next().map(str::to_owned)));

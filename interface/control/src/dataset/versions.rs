@@ -26,7 +26,7 @@ pub(super) fn of_new(properties: &BTreeMap<String, String>, pool: u64) -> Result
     let version = match said.and_then(number) {
         // OpenZFS's command leaves the word to its kernel, which takes the newest that the pool has.
         Some(_) if said == Some("current") => Some(most),
-        Some(version) if version > most => return Err(DslError::OldVersion(pool).to_string()),
+        Some(version) if version > most => return Err(DslError::OldVersion(zpl::version::pool_for(version)).to_string()),
         None if most < zpl::version::newest_in(u64::MAX) => Some(most),
         said => said,
     };
@@ -57,7 +57,7 @@ pub(super) fn split(
 pub(super) fn raise(mounts: &Mounts, handle: &DatasetHandle, version: Option<u64>) -> Result<(), DslError> {
     let Some(version) = version else { return Ok(()) };
     if version > zpl::version::newest_in(handle.pool().version()) {
-        return Err(DslError::OldVersion(version));
+        return Err(DslError::OldVersion(zpl::version::pool_for(version)));
     }
     if version > handle.prop_u64("version")?.0 {
         enter(mounts, handle, version)?;

@@ -74,7 +74,8 @@ pub(crate) fn objection(name: &str, value: &str, occasion: Occasion) -> Option<S
         "zia_provider" if occasion != Occasion::Later => {
             wrong(format!("property '{name}' can be set once the pool is there ('zpool set')"))
         }
-        "dedup_table_quota" => wrong(format!("property '{name}' cannot be set in this version: tables of deduplication are not limited")),
+        "dedup_table_quota" if value == "0" => wrong("use 'none' to disable ddt table quota".to_string()),
+        "dedup_table_quota" if pool::dedup_table_quota(value).is_none() => wrong(format!("'{value}' is no value for '{name}'")),
         "multihost" if value == "on" && host().id == 0 => wrong(NO_HOSTID.to_string()),
         "ashift" => ashift_of(value).err(),
         "comment" => of_comment(value),

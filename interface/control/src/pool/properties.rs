@@ -63,6 +63,11 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
     if let Some(why) = objections::objection(&request.property, &request.value, Occasion::Later) {
         return Err(objections::objected(&what, &why));
     }
+    // Only an upgrade brings feature flags, which has them enabled then (OpenZFS: `spa_prop_validate`).
+    if request.property == "version" && request.value.parse::<u64>().is_ok_and(|version| version == pool::VERSION_WITH_FEATURES) {
+        let why = format!("property 'version' number {} is invalid.", request.value);
+        return Err(because(ErrorKind::Invalid, what, why).advise("'zpool upgrade' has pools use feature flags"));
+    }
     set_stored(&open, &request.property, &request.value, &what)?;
     Ok(Response::Done { remarks: unserved::remarks(&open, &request.property) })
 }

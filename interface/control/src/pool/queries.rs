@@ -5,8 +5,8 @@ use crate::pool::Pools;
 use crate::report::{iostat, pictures, status};
 use crate::requests::done;
 use control_api::{
-    ErrorKind, Failure, IostatReport, PoolCheckpoint, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolQuery, PoolSync, PoolWait,
-    Remark, Response,
+    ErrorKind, Failure, IostatReport, PoolCheckpoint, PoolFreeze, PoolHistory, PoolHistoryReport, PoolNames, PoolPrefetch, PoolQuery,
+    PoolSync, PoolWait, Remark, Response,
 };
 use exec::Exec;
 
@@ -87,6 +87,13 @@ pub(crate) fn checkpoint(pools: &Pools, request: &PoolCheckpoint) -> Result<Resp
     let open = pools.open_pool(&request.pool)?;
     let outcome = if request.discard { open.pool().discard_checkpoint() } else { open.pool().make_checkpoint() };
     outcome.map_err(|error| pool_failure(request.what(), &error))?;
+    Ok(done())
+}
+
+/// Does `zpool prefetch -t ddt`.
+pub(crate) fn prefetch(pools: &Pools, request: &PoolPrefetch) -> Result<Response, Failure> {
+    let open = pools.open_pool(&request.pool)?;
+    open.pool().prefetch_dedup().map_err(|error| pool_failure(format!("cannot prefetch '{}'", open.name()), &error))?;
     Ok(done())
 }
 

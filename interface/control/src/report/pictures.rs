@@ -419,7 +419,11 @@ pub fn overlay(properties: &mut Vec<Property>, stored: &pool::PoolProp) {
         properties.push(Property::of(&stored.name, Value::Text(stored.value.clone()), Source::Local));
     }
     if let Some(property) = properties.iter_mut().find(|property| property.name == stored.name) {
-        property.value = if stored.value == "-" { Value::None } else { Value::Text(stored.value.clone()) };
+        property.value = match stored.value.parse::<u64>() {
+            Ok(bytes) if stored.name == "dedup_table_quota" => Value::Limit(bytes),
+            _ if stored.value == "-" => Value::None,
+            _ => Value::Text(stored.value.clone()),
+        };
         property.source = if stored.is_local { Source::Local } else { Source::Default };
     }
 }

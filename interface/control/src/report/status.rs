@@ -102,6 +102,7 @@ fn dedup(open: &OpenPool) -> Option<DedupReport> {
             sums.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
         }
     }
+    report.cached_bytes = open.pool().dedup_cached_bytes();
     (report.entries > 0).then_some(report)
 }
 
@@ -211,6 +212,9 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
         if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
             property.value = value;
         }
+    }
+    if dedup.entries > 0 {
+        properties.push(Property::fact("dedupcached", Value::Count(open.pool().dedup_cached_bytes())));
     }
     if let Ok(txg) = open.pool().last_scrubbed_txg() {
         properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));

@@ -12,7 +12,7 @@ use super::tree::Tree;
 use crate::DmuError;
 use abd::Abd;
 use exec::RwLock;
-use ondisk::Txg;
+use ondisk::{BlockPtr, Txg};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -263,6 +263,24 @@ impl Contents {
                 self.reader.prefetch(&bp, (0, block));
             }
         }
+    }
+
+    /// Number of blocks that take no read: dirty ones, holes, and those that `holds` says are in memory.
+    pub(super) fn blocks_in_memory(&self, holds: &dyn Fn(&BlockPtr) -> bool) -> u64 {
+        let max_block = {
+            let state = self.state.read();
+            if state.core.freed {
+                return 0;
+            }
+            state.core.max_block
+        };
+        let is_there = |bp: &BlockPtr| bp.is_hole() || bp.is_embedded() || holds(bp);
+        let takes_none = |block: &u64| match self.find(*block) {
+            Found::Clean(tree) => self.reader.pointer_now(&tree, 0, *block).is_some_and(|bp| is_there(&bp)),
+            Found::Written(written) => is_there(&written.bp),
+            Found::Dirty(..) | Found::Freed => true,
+        };
+        (0..=max_block).filter(takes_none).count() as u64
     }
 
     /// The spill block, when there is one.

@@ -10,7 +10,7 @@ use super::segments::segments;
 use super::{Dnode, Zeros};
 use crate::DmuError;
 use abd::Abd;
-use ondisk::BlockId;
+use ondisk::{BlockId, BlockPtr};
 
 impl Dnode {
     /// Fills `out` from `offset`; holes and what lies beyond the last block read as zeros.
@@ -129,6 +129,12 @@ impl Dnode {
     /// `DMU_UNCACHEDIO`, `db_pending_evict`). Never waits; blocks whose pointer is not in memory stay.
     pub fn forget(&self, offset: u64, length: usize) {
         self.contents.forget(offset, length);
+    }
+
+    /// Number of blocks of the object that take no read: dirty ones, holes, and those that `holds` says are in memory. Waits for no block; where a
+    /// pointer is not in memory, its block is not either (OpenZFS: `dmu_object_cached_size`).
+    pub fn blocks_in_memory(&self, holds: &dyn Fn(&BlockPtr) -> bool) -> u64 {
+        self.contents.blocks_in_memory(holds)
     }
 
     /// The first offset ≥ `offset` with data, dirty data included; `None` when there is none up to the last block.

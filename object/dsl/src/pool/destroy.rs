@@ -123,10 +123,9 @@ impl Destruction {
             return Ok(false);
         }
         if prev_phys.ds_next_clones_obj != 0 {
-            let clones = self.tree.meta.zap(prev_phys.ds_next_clones_obj)?;
-            clones.remove_int(snapshot.object, tx)?;
+            self.tree.remove_next_clone(prev_phys.ds_next_clones_obj, snapshot.object, tx)?;
             if next != 0 {
-                clones.add_int(next, tx)?;
+                self.tree.meta.zap(prev_phys.ds_next_clones_obj)?.add_int(next, tx)?;
             }
         }
         Ok(true)
@@ -330,7 +329,7 @@ impl Destruction {
         let origin = self.tree.dataset(origin)?;
         let phys = origin.phys();
         if phys.ds_next_clones_obj != 0 {
-            self.tree.meta.zap(phys.ds_next_clones_obj)?.remove_int(head.object, tx)?;
+            self.tree.remove_next_clone(phys.ds_next_clones_obj, head.object, tx)?;
         }
         origin.update(tx, |phys| phys.ds_num_children = phys.ds_num_children.saturating_sub(1))?;
         let clones = origin.dir.phys().dd_clones;

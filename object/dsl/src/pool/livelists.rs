@@ -88,7 +88,7 @@ impl Livelists {
 
     /// Takes the first sublist off a livelist and gives its live blocks, none of one that cannot be told; None when there is no sublist left.
     fn take_sublist(&self, list: u64, tx: &Tx) -> Result<Option<Vec<BlockPtr>>, DslError> {
-        let mut open = match Deadlist::open(&self.meta, list) {
+        let mut open = match Deadlist::open_keyed(&self.meta, list) {
             Ok(open) => open,
             Err(error) => return passes(error).map(|()| None),
         };
@@ -122,7 +122,7 @@ impl Livelists {
     /// Calls `visit` on every block that waits to be freed.
     pub(super) fn for_each(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
         for list in self.waiting()? {
-            for (_, sublist) in Deadlist::open(&self.meta, list)?.entries() {
+            for (_, sublist) in Deadlist::open_keyed(&self.meta, list)?.entries() {
                 livelist::live_blocks(&self.meta, sublist)?.iter().try_for_each(&mut *visit)?;
             }
         }

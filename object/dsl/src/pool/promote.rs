@@ -211,9 +211,8 @@ impl Promotion {
         })?;
         let next_clones = origin.phys().ds_next_clones_obj;
         if next_clones != 0 {
-            let table = meta.zap(next_clones)?;
-            table.remove_int(first.object, tx)?;
-            table.add_int(passed, tx)?;
+            self.tree.remove_next_clone(next_clones, first.object, tx)?;
+            meta.zap(next_clones)?.add_int(passed, tx)?;
         }
         clone.dir.update(tx, |phys| phys.dd_origin_obj = before.as_ref().map_or(0, |before| before.object))?;
         other.dir.update(tx, |phys| phys.dd_origin_obj = origin.object)?;

@@ -37,6 +37,9 @@ pub(super) type Received = (Arc<Dataset>, Vec<(Prop, Value)>, Vec<(String, DslEr
 /// Properties whose values a dataset keeps elsewhere too, or counts from.
 const LIMITS: [&str; 6] = ["quota", "reservation", "refquota", "refreservation", "filesystem_limit", "snapshot_limit"];
 
+/// Most bytes of the value of a user's property before version 16 (OpenZFS: `ZAP_OLDMAXVALUELEN`, with the final zero byte).
+const OLD_USER_VALUE_BYTES_MAX: usize = 1023;
+
 /// Version of pools from which on a property can have a value (OpenZFS: `zfs_check_settable`, `dsl_dataset_set_refquota_check`).
 fn version_of(name: &str, number: u64) -> u64 {
     match (name, number) {
@@ -46,6 +49,7 @@ fn version_of(name: &str, number: u64) -> u64 {
         ("refquota", _) => spa_version::REFQUOTA,
         ("refreservation", _) => spa_version::REFRESERVATION,
         ("aclinherit", 5) => spa_version::PASSTHROUGH_X,
+        ("dedup", _) => spa_version::DEDUP,
         _ => spa_version::INITIAL,
     }
 }
@@ -87,8 +91,8 @@ impl Settings {
                     }
                     continue;
                 }
-            } else if value.len() > table::USER_VALUE_BYTES_MAX {
-                return Err(DslError::BadValue);
+            } else {
+                self.check_users_value(value)?;
             }
             checked.push((prop, value.clone()));
         }
@@ -126,8 +130,16 @@ impl Settings {
         if checked.iter().any(|(prop, _)| matches!(prop, Prop::Native(_))) {
             return Err(DslError::ReadOnlyProperty);
         }
-        let is_too_long = |(_, value): &Setting| value.len() > table::USER_VALUE_BYTES_MAX;
-        if checked.iter().any(is_too_long) { Err(DslError::BadValue) } else { Ok(checked) }
+        checked.iter().try_for_each(|(_, value)| self.check_users_value(value))?;
+        Ok(checked)
+    }
+
+    /// Refuses the value of a user's property that is too long, for any pool or for one of the version (OpenZFS: `dsl_props_set_check`).
+    fn check_users_value(&self, text: &str) -> Result<(), DslError> {
+        if text.len() > table::USER_VALUE_BYTES_MAX {
+            return Err(DslError::BadValue);
+        }
+        if text.len() > OLD_USER_VALUE_BYTES_MAX { self.tree.meta.check_version(spa_version::STMF_PROP) } else { Ok(()) }
     }
 
     // ---- setting ----
@@ -356,7 +368,10 @@ impl Settings {
             }));
         }
         match value {
-            ReceivedValue::Text(text) if text.len() <= table::USER_VALUE_BYTES_MAX => Ok(Some((prop, Value::from_str_with_nul(text)))),
+            ReceivedValue::Text(text) => {
+                self.check_users_value(text)?;
+                Ok(Some((prop, Value::from_str_with_nul(text))))
+            }
             _ => Err(DslError::BadValue),
         }
     }

@@ -110,12 +110,17 @@ impl Snapshots {
         self.link_snapshot(head, object, tx)?;
         let reserved = old.ds_unique_bytes.min(head.reserved()) as i64;
         head.dir.charge(dd_used::REFRSRV, Usage { used: reserved, comp: 0, uncomp: 0 }, tx)?;
-        let fresh = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?.clone_keys(u64::MAX, old.ds_prev_snap_obj, tx)?;
+        let dead = Deadlist::open(&self.tree.meta, old.ds_deadlist_obj)?;
+        let fresh = dead.clone_keys(u64::MAX, old.ds_prev_snap_obj, tx)?;
         let mut list = Deadlist::open(&self.tree.meta, fresh)?;
         list.add_key(old.ds_prev_snap_txg, tx)?;
         // The last snapshot was before them until now, so that nothing could be on the list that they would have to tell.
-        for txg in marks::counted_from(&self.tree.meta, head.object, old.ds_prev_snap_txg.saturating_add(1))? {
-            list.add_key(txg, tx)?;
+        // A list without keys had none for older ones either, whose snapshots may be gone.
+        let since = if dead.is_old() { 0 } else { old.ds_prev_snap_txg.saturating_add(1) };
+        for txg in marks::counted_from(&self.tree.meta, head.object, since)? {
+            if !list.has_key(txg) {
+                list.add_key(txg, tx)?;
+            }
         }
         head.update(tx, |phys| {
             phys.ds_deadlist_obj = fresh;
@@ -143,9 +148,8 @@ impl Snapshots {
         if phys.ds_next_snap_obj == head.object {
             prev.update(tx, |phys| phys.ds_next_snap_obj = object)?;
         } else if phys.ds_next_clones_obj != 0 {
-            let clones = self.tree.meta.zap(phys.ds_next_clones_obj)?;
-            clones.remove_int(head.object, tx)?;
-            clones.add_int(object, tx)?;
+            self.tree.remove_next_clone(phys.ds_next_clones_obj, head.object, tx)?;
+            self.tree.meta.zap(phys.ds_next_clones_obj)?.add_int(object, tx)?;
         }
         Ok(())
     }

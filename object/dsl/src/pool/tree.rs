@@ -14,7 +14,7 @@ use ondisk::{ObjectType, ObjsetType, ds_flags};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zap::Match;
+use zap::{Match, ZapError};
 
 /// Directories and datasets of a pool, in memory once they were looked at.
 pub(crate) struct Tree {
@@ -177,6 +177,15 @@ impl Tree {
             table => table,
         };
         Ok(self.meta.zap(table)?.add_int(object, tx)?)
+    }
+
+    /// Takes a dataset out of the table of those that begin where a snapshot is; upgrades by old systems could leave it out there (OpenZFS:
+    /// `dsl_dataset_remove_from_next_clones`).
+    pub(super) fn remove_next_clone(&self, table: u64, object: u64, tx: &Tx) -> Result<(), DslError> {
+        match self.meta.zap(table)?.remove_int(object, tx) {
+            Err(ZapError::NotFound) => Ok(()),
+            removed => Ok(removed?),
+        }
     }
 
     /// Notes that a head is a clone of a snapshot of this directory (OpenZFS: `dd_clones`).

@@ -60,7 +60,7 @@ pub(super) fn check(pool: &DslPool, from: u64, to: u64) -> Result<Upgraded, DslE
 
 /// Oldest dataset of a head's directory, and the snapshot before it, which is another directory's.
 fn first_of(pool: &DslPool, head: &Arc<Dataset>) -> Result<(Arc<Dataset>, Option<Arc<Dataset>>), DslError> {
-    let mut at = head.clone();
+    let (mut at, mut created) = (head.clone(), u64::MAX);
     loop {
         let phys = at.phys();
         if phys.ds_prev_snap_obj == 0 {
@@ -71,10 +71,11 @@ fn first_of(pool: &DslPool, head: &Arc<Dataset>) -> Result<(Arc<Dataset>, Option
         if older.ds_next_snap_obj != at.object {
             return Ok((at, Some(before)));
         }
-        if older.ds_creation_txg <= older.ds_prev_snap_txg {
-            return Err(damaged(before.object, "a snapshot is no younger than the one before it"));
+        // Snapshots of a damaged pool may lead in a circle.
+        if older.ds_creation_txg >= created {
+            return Err(damaged(before.object, "a snapshot is no older than the one after it"));
         }
-        at = before;
+        (at, created) = (before, older.ds_creation_txg);
     }
 }
 

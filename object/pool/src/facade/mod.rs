@@ -20,7 +20,7 @@ use crate::rebuild::Rebuilds;
 use crate::removal::run::Removals;
 use crate::scans::Resilvers;
 use crate::spa::checkpoint;
-use crate::spa::config::{Host, PoolState};
+use crate::spa::config::{Host, PoolState, VERSION};
 use crate::spa::features::HEAD_ERRLOG;
 use crate::spa::props::{PoolProp, is_provider_prop};
 use crate::spa::replay::{replay_logs, replay_unlocked};
@@ -400,7 +400,9 @@ impl Pool {
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
             dsl.features_changed()
         };
-        Ok(self.dsl().sync_task(|_, _| Ok(()), enable)?)
+        let look = self.spa.services.clone();
+        let check = move |_: &Arc<DslPool>, _: &Tx| if look.features.exist() { Ok(()) } else { Err(DslError::OldVersion(VERSION)) };
+        Ok(self.dsl().sync_task(check, enable)?)
     }
 
     /// Logs a command to the pool's history; it goes out with the next txg.

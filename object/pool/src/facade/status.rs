@@ -1,13 +1,15 @@
 //! A picture of an open pool, for `zpool status` and `zpool list`.
 
 use super::Pool;
+use crate::PoolError;
 use crate::spa::brt::SharedSpace;
 use crate::spa::dedup::{DedupSpace, DedupTable};
 use crate::sync::failure::SyncFailure;
 use crate::sync::spacemap::HISTOGRAM;
+use dmu::{DmuError, Objset};
 use dsl::FailedLog;
 use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
-use ondisk::{Guid, Txg, VdevId};
+use ondisk::{BlockId, BlockPtr, Guid, ObjectId, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
 use zio::LeafCounts;
@@ -73,6 +75,23 @@ pub struct PoolStatus {
     pub damaged_uberblocks: usize,
 }
 
+/// Blocks of a table that are read ahead together.
+const AHEAD: u64 = 64;
+
+/// Reads every block of an object.
+fn read_whole(mos: &Arc<Objset>, object: ObjectId) -> Result<(), DmuError> {
+    let dnode = mos.hold(object)?;
+    let info = dnode.info()?;
+    let block_bytes = info.block_size as u64;
+    for block in 0..=info.max_block.0 {
+        if block.is_multiple_of(AHEAD) {
+            dnode.prefetch(block.saturating_mul(block_bytes), AHEAD * block_bytes);
+        }
+        dnode.read_block(BlockId(block))?;
+    }
+    Ok(())
+}
+
 impl Pool {
     /// Space of blocks that tables of deduplication have, as of the last sync.
     pub fn dedup_space(&self) -> DedupSpace {
@@ -82,6 +101,31 @@ impl Pool {
     /// Tables of deduplication, as of the last sync.
     pub fn dedup_tables(&self) -> Vec<DedupTable> {
         self.spa.services.dedup.tables()
+    }
+
+    /// Bytes of these tables that are in memory (the property `dedupcached`; OpenZFS: `ddt_get_pool_dedup_cached`).
+    pub fn dedup_cached_bytes(&self) -> u64 {
+        let holds = |bp: &BlockPtr| self.spa.io.cache().holds(bp);
+        let cached = |table: DedupTable| {
+            let dnode = self.spa.mos.hold(table.object).ok()?;
+            let block_bytes = dnode.info().ok()?.block_size as u64;
+            Some(dnode.blocks_in_memory(&holds).saturating_mul(block_bytes))
+        };
+        self.dedup_tables().into_iter().filter_map(cached).fold(0, u64::saturating_add)
+    }
+
+    /// Reads these tables into memory (OpenZFS: `ddt_prefetch_all`).
+    ///
+    /// # Errors
+    /// Those of reading a table; one that goes meanwhile is no error.
+    pub fn prefetch_dedup(&self) -> Result<(), PoolError> {
+        for table in self.dedup_tables() {
+            match read_whole(&self.spa.mos, table.object) {
+                Err(DmuError::NoSuchObject) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
     }
 
     /// Space of blocks that several pointers share, as of the last sync.

@@ -7,10 +7,10 @@
 use dmu::Poke;
 use exec::Mutex;
 use ondisk::ddt::{DdtKey, DdtPhysTrad, DdtTradEntry};
-use ondisk::{BlockPtr, Checksum, Txg};
+use ondisk::{BlockPtr, Checksum, ObjectId, Txg};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use zio::{Asked, DedupTables, ListedThen, Stored, Verdict, VerdictThen};
 
 /// Name of a block: which tables have it, and the words of its key there.
@@ -103,6 +103,8 @@ impl DedupSpace {
 pub struct DedupTable {
     /// Name of its object: `DDT-sha256-zap-duplicate`.
     pub name: String,
+    /// Number of that in the MOS.
+    pub object: ObjectId,
     /// Number of entries.
     pub entries: u64,
     /// Bytes that it takes on the devices.
@@ -153,10 +155,15 @@ pub(crate) struct Dedup {
     state: Mutex<State>,
     poke: Mutex<Option<Poke>>,
     /// Not held: who reads tables has the MOS, which has its blocks from here.
-    answers: OnceLock<Weak<dyn Answers>>,
+    answers: Mutex<Option<Weak<dyn Answers>>>,
     /// Leaves are being resilvered.
     is_resilvering: AtomicBool,
     saved_bytes: AtomicU64,
+    table_bytes: AtomicU64,
+    /// Bytes that tables may take; 0: without limit, the largest number: as vdevs that are for them have room.
+    quota: AtomicU64,
+    /// Vdevs that are for tables are nearly full.
+    is_class_full: AtomicBool,
 }
 
 /// Verdicts to be given once no lock is held.
@@ -172,9 +179,12 @@ impl Dedup {
             this: this.clone(),
             state: Mutex::default(),
             poke: Mutex::default(),
-            answers: OnceLock::new(),
+            answers: Mutex::default(),
             is_resilvering: AtomicBool::new(false),
             saved_bytes: AtomicU64::new(0),
+            table_bytes: AtomicU64::new(0),
+            quota: AtomicU64::new(u64::MAX),
+            is_class_full: AtomicBool::new(false),
         })
     }
 
@@ -201,21 +211,42 @@ impl Dedup {
 
     /// Says how the tables are now.
     pub fn set_tables(&self, tables: Vec<DedupTable>) {
-        self.saved_bytes.store(DedupSpace::of(&tables).saved_bytes(), Ordering::Relaxed);
+        let space = DedupSpace::of(&tables);
+        self.saved_bytes.store(space.saved_bytes(), Ordering::Relaxed);
+        self.table_bytes.store(space.table_bytes, Ordering::Relaxed);
         self.state.lock().tables = tables;
+    }
+
+    /// Limits what tables take, as the property `dedup_table_quota` is stored.
+    pub fn set_quota(&self, quota: u64) {
+        self.quota.store(quota, Ordering::Relaxed);
+    }
+
+    /// Says whether vdevs that are for tables are nearly full.
+    pub fn set_class_full(&self, is_full: bool) {
+        self.is_class_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// True when tables get no new entries (OpenZFS: `ddt_over_quota`).
+    fn is_over_quota(&self) -> bool {
+        match self.quota.load(Ordering::Relaxed) {
+            0 => false,
+            u64::MAX => self.is_class_full.load(Ordering::Relaxed),
+            quota => self.table_bytes.load(Ordering::Relaxed) > quota,
+        }
     }
 
     // ---- questions ----
 
-    /// Names whoever answers questions, for good.
+    /// Names whoever answers questions. A pool that is looked at more than once while it is opened goes by what was found last.
     pub fn set_answers(&self, answers: Weak<dyn Answers>) {
-        // A pool that is looked at more than once while it is opened has the same tables.
-        let _ = self.answers.set(answers);
+        *self.answers.lock() = Some(answers);
     }
 
     /// Has what was asked answered.
     pub fn answer(&self) {
-        match self.answers.get().and_then(Weak::upgrade) {
+        let answers = self.answers.lock().as_ref().and_then(Weak::upgrade);
+        match answers {
             Some(answers) => answers.answer(),
             None => self.take_asked().into_iter().for_each(|key| self.looked_up(key, None)),
         }
@@ -283,6 +314,7 @@ impl Dedup {
 
     /// Verdict about a block of a known entry; None while an equal one is being written.
     fn verdict(&self, key: BlockKey, live: &mut Live, waiting: &Waiting) -> Option<Verdict> {
+        let is_in_none = live.before.is_none() && live.now.references() == 0 && live.written == [false; 4];
         let Some(phys) = live.now.ddp_trad.get_mut(waiting.copies).filter(|_| live.known == Known::Entry) else {
             return Some(Verdict::Plain);
         };
@@ -290,6 +322,9 @@ impl Dedup {
             return None;
         }
         if phys.ddp_phys_birth == 0 {
+            if is_in_none && self.is_over_quota() {
+                return Some(Verdict::Plain);
+            }
             live.written[waiting.copies] = true;
             return Some(Verdict::List(self.listed(key, waiting.copies)));
         }
@@ -335,9 +370,9 @@ impl Dedup {
         self.state.lock().given_up.push((txg, *bp));
     }
 
-    /// Takes the blocks that were given up.
-    pub fn take_given_up(&self) -> Vec<(Txg, BlockPtr)> {
-        std::mem::take(&mut self.state.lock().given_up)
+    /// Takes the blocks that were given up in a txg: those of later ones are referred to on disk until then.
+    pub fn take_given_up(&self, txg: Txg) -> Vec<(Txg, BlockPtr)> {
+        self.state.lock().given_up.extract_if(.., |(at, _)| *at <= txg).collect()
     }
 
     /// Changes the number of references of a block whose entry was looked up: by so many more, or one less.
@@ -376,9 +411,9 @@ impl Dedup {
     }
 
     /// True when the txg had to do with an entry, or may have.
-    pub fn is_touched(&self) -> bool {
+    pub fn is_touched(&self, txg: Txg) -> bool {
         let state = self.state.lock();
-        !state.live.is_empty() || !state.given_up.is_empty()
+        !state.live.is_empty() || state.given_up.iter().any(|(at, _)| *at <= txg)
     }
 }
 

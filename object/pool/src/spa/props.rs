@@ -43,6 +43,28 @@ pub(crate) const BOOTFS: &str = "bootfs";
 /// log2 of the sectors of vdevs that are added; a number in the pool's properties.
 pub(super) const ASHIFT: &str = "ashift";
 
+/// Name of the property that limits what the tables of deduplication take.
+pub(crate) const TABLE_QUOTA: &str = "dedup_table_quota";
+
+/// Number by which that property is stored: 0 for `none`, the largest one for `auto`, else bytes; None for another text (OpenZFS:
+/// `zprop_parse_value`).
+pub fn dedup_table_quota(text: &str) -> Option<u64> {
+    match text {
+        "none" => Some(0),
+        "auto" => Some(u64::MAX),
+        bytes => dsl::prop::table::size(bytes).ok().filter(|bytes| *bytes != 0),
+    }
+}
+
+/// Limit that is stored in a pool; without one as for `auto`.
+pub(crate) fn stored_table_quota(mos: &Arc<Objset>) -> Result<u64, PoolError> {
+    let stored = match props_zap(mos)? {
+        Some(zap) => zap.try_lookup_u64(TABLE_QUOTA)?,
+        None => None,
+    };
+    Ok(stored.unwrap_or(u64::MAX))
+}
+
 /// A property of our own: stored as one that users make up, with this before its name.
 pub(super) const OWN_PREFIX: &str = "zirconia:";
 pub(super) const LATENCY_TARGET: &str = "background_latency_target";
@@ -95,7 +117,7 @@ pub struct PoolProp {
 
 /// True for a property that [`crate::Pool::props`] reads from the pool's property object.
 pub fn is_stored_prop(name: &str) -> bool {
-    OWN.iter().any(|own| own.name == name) || NUMERIC.iter().any(|numeric| numeric.name == name)
+    name == TABLE_QUOTA || OWN.iter().any(|own| own.name == name) || NUMERIC.iter().any(|numeric| numeric.name == name)
 }
 
 /// Words that a property can be set to; None for one that takes numbers or texts.
@@ -115,7 +137,7 @@ pub(super) fn numeric(name: &str) -> Option<&'static Numeric> {
 
 /// The properties that [`crate::Pool::set_prop`] sets, those that users make up apart.
 pub fn settable_props() -> impl Iterator<Item = &'static str> {
-    let texts = ["comment", "compatibility", ASHIFT, BOOTFS];
+    let texts = ["comment", "compatibility", ASHIFT, BOOTFS, TABLE_QUOTA];
     NUMERIC.iter().map(|numeric| numeric.name).chain(OWN.iter().map(|own| own.name)).chain(texts)
 }
 

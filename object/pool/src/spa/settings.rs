@@ -4,8 +4,8 @@ use super::Spa;
 use super::bootfs;
 use super::latency::target_of;
 use super::props::{
-    ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, MULTIHOST, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, USER_NAME_BYTES_MAX,
-    USER_VALUE_BYTES_MAX, is_none, is_user_prop, mode_of, numeric, own, props_zap, store, text_of,
+    ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, MULTIHOST, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, TABLE_QUOTA,
+    USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, dedup_table_quota, is_none, is_user_prop, mode_of, numeric, own, props_zap, store, text_of,
 };
 use super::services::dsl_error;
 use crate::PoolError;
@@ -48,6 +48,14 @@ impl Spa {
         };
         if let Some(ashift) = ashift {
             props.push(PoolProp { name: ASHIFT.to_string(), value: ashift.to_string(), is_local: ashift != 0 });
+        }
+        let quota = match &zap {
+            Some(zap) => zap.try_lookup_u64(TABLE_QUOTA)?,
+            None => None,
+        };
+        if let Some(quota) = quota {
+            let value = if quota == u64::MAX { "auto".to_string() } else { quota.to_string() };
+            props.push(PoolProp { name: TABLE_QUOTA.to_string(), value, is_local: quota != u64::MAX });
         }
         if let Some(name) = self.boot_dataset()? {
             props.push(PoolProp { name: BOOTFS.to_string(), value: name, is_local: true });
@@ -118,6 +126,12 @@ impl Spa {
             let is_valid = |ashift: &u64| *ashift == 0 || (u64::from(vdev::ASHIFT_MIN)..=u64::from(vdev::ASHIFT_MAX)).contains(ashift);
             let ashift = value.parse().ok().filter(is_valid).ok_or(PoolError::BadValue)?;
             self.store_logged(ASHIFT, zap::Value::U64(vec![ashift]), format!("{ASHIFT}={ashift}"))?;
+            return Ok(Follow::Nobody);
+        }
+        if name == TABLE_QUOTA {
+            let quota = dedup_table_quota(value).ok_or(PoolError::BadValue)?;
+            self.store_logged(TABLE_QUOTA, zap::Value::U64(vec![quota]), format!("{TABLE_QUOTA}={quota}"))?;
+            self.services.dedup.set_quota(quota);
             return Ok(Follow::Nobody);
         }
         if is_user_prop(name) {

@@ -11,13 +11,15 @@ use crate::spa::adapter::PoolIo;
 use crate::spa::brt::Place;
 use crate::spa::dedup::{Answers, BlockKey, Changed, Counted, Dedup, DedupTable, InTable, key_of};
 use crate::spa::features::{DIRECTORY, create_linked_zap};
+use crate::spa::props::stored_table_quota;
 use dmu::{BlockIo, DmuError, Objset, Tx};
 use exec::Mutex;
 use ondisk::ddt::{DDT_CHECKSUMS, DDT_VALUE_LITTLE_ENDIAN, DdtKey, DdtStat, DdtTradEntry, ddt_class, ddt_object_name};
 use ondisk::{BlockPtr, Checksum, Compression, ObjectId, ObjectType};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
-use vdev::VdevTree;
+use vdev::{Bias, VdevTree};
 use zap::{CreateOptions, Value, Zap, ZapError, ZapFlags};
 
 /// Histograms of all tables (OpenZFS: `DMU_POOL_DDT_STATS`).
@@ -40,6 +42,26 @@ struct Table {
     object: ObjectId,
     histogram: Vec<DdtStat>,
     is_changed: bool,
+}
+
+impl Table {
+    /// Makes an empty table, and the object of histograms where there is none.
+    fn create(mos: &Arc<Objset>, at: (u8, u8), statistics: &mut Option<ObjectId>, tx: &Tx) -> Result<Table, PoolError> {
+        let checksum = Checksum(at.0);
+        let name = ddt_object_name(checksum, at.1).ok_or(PoolError::Corrupt("a block of an algorithm that has no tables"))?;
+        let sums = match *statistics {
+            Some(object) => object,
+            None => create_linked_zap(mos, STATISTICS, ObjectType::DDT_STATS, tx)?,
+        };
+        *statistics = Some(sums);
+        let long = ZapFlags::HASH64.with(ZapFlags::UINT64_KEY);
+        let flags = if is_prehashed(checksum) { long.with(ZapFlags::PRE_HASHED_KEY) } else { long };
+        let options = CreateOptions { flags, block_shift: TABLE_BLOCK_SHIFT, ..CreateOptions::new(ObjectType::DDT_ZAP) };
+        let object = zap::create_with(mos, options, tx)?;
+        Zap::hold(mos, DIRECTORY)?.add_u64(&name, object.0, tx)?;
+        Zap::hold(mos, sums)?.add(&name, &Value::U64(vec![0; BUCKETS * 8]), tx)?;
+        Ok(Table { object, histogram: vec![DdtStat::default(); BUCKETS], is_changed: true })
+    }
 }
 
 /// Tables of a pool, by algorithm and class.
@@ -167,6 +189,7 @@ impl Tables {
             let info = mos.hold(table.object)?.info()?;
             all.push(DedupTable {
                 name: ddt_object_name(Checksum(*checksum), *class).unwrap_or_default(),
+                object: table.object,
                 entries: Zap::hold(mos, table.object)?.count(),
                 disk_bytes: info.used_bytes,
                 memory_bytes: info.max_block.0.saturating_add(1).saturating_mul(info.block_size as u64),
@@ -208,23 +231,10 @@ impl Tables {
 
     /// The table of a class, made where there is none (OpenZFS: `ddt_object_create`).
     fn table(&mut self, mos: &Arc<Objset>, at: (u8, u8), tx: &Tx) -> Result<&mut Table, PoolError> {
-        if !self.tables.contains_key(&at) {
-            let checksum = Checksum(at.0);
-            let name = ddt_object_name(checksum, at.1).ok_or(PoolError::Corrupt("a block of an algorithm that has no tables"))?;
-            let statistics = match self.statistics {
-                Some(object) => object,
-                None => create_linked_zap(mos, STATISTICS, ObjectType::DDT_STATS, tx)?,
-            };
-            self.statistics = Some(statistics);
-            let long = ZapFlags::HASH64.with(ZapFlags::UINT64_KEY);
-            let flags = if is_prehashed(checksum) { long.with(ZapFlags::PRE_HASHED_KEY) } else { long };
-            let options = CreateOptions { flags, block_shift: TABLE_BLOCK_SHIFT, ..CreateOptions::new(ObjectType::DDT_ZAP) };
-            let object = zap::create_with(mos, options, tx)?;
-            Zap::hold(mos, DIRECTORY)?.add_u64(&name, object.0, tx)?;
-            Zap::hold(mos, statistics)?.add(&name, &Value::U64(vec![0; BUCKETS * 8]), tx)?;
-            self.tables.insert(at, Table { object, histogram: vec![DdtStat::default(); BUCKETS], is_changed: true });
+        match self.tables.entry(at) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(free) => Ok(free.insert(Table::create(mos, at, &mut self.statistics, tx)?)),
         }
-        self.tables.get_mut(&at).ok_or(PoolError::Corrupt(DAMAGED))
     }
 
     /// Writes an entry back, and frees the variants that nobody refers to (OpenZFS: `ddt_sync_flush_entry`).
@@ -295,6 +305,18 @@ impl Tables {
     }
 }
 
+/// True when vdevs that are for tables are there and have little room left (OpenZFS: `ddt_special_over_quota`).
+fn is_full(spa: &Spa, bias: Bias) -> bool {
+    const ROOM: u64 = 8 << 30;
+    let (mut allocated, mut capacity) = (0u64, 0u64);
+    for top in spa.tree().tops.iter().filter(|top| top.is_concrete() && top.bias == bias) {
+        let space = spa.services.allocator.vdev_space(top.id);
+        allocated = allocated.saturating_add(space.allocated);
+        capacity = capacity.saturating_add(space.capacity);
+    }
+    capacity > 0 && allocated >= (capacity / 100 * 85).max(capacity.saturating_sub(ROOM))
+}
+
 /// Reads the tables for writes that ask. Only the sync asks it, and waits with it: while it does, it holds the tables' lock.
 pub(crate) struct DedupReader {
     mos: Arc<Objset>,
@@ -307,6 +329,7 @@ impl DedupReader {
     pub fn open(mos: &Arc<Objset>, io: &PoolIo) -> Result<Arc<DedupReader>, PoolError> {
         let (tables, dedup) = (Tables::load(mos)?, io.dedup().clone());
         dedup.set_tables(tables.described(mos)?);
+        dedup.set_quota(stored_table_quota(mos)?);
         let reader = Arc::new(DedupReader { mos: mos.clone(), dedup: dedup.clone(), tables: Mutex::new(tables) });
         let answers: Weak<DedupReader> = Arc::downgrade(&reader);
         dedup.set_answers(answers);
@@ -358,10 +381,10 @@ impl DedupReader {
 
     /// Counts what was given up, and brings the tables up to date; false when there was nothing to do.
     fn sync(&self, spa: &Spa, tx: &Tx) -> Result<bool, PoolError> {
-        if !self.dedup.is_touched() {
+        if !self.dedup.is_touched(tx.txg()) {
             return Ok(false);
         }
-        let given_up = self.dedup.take_given_up();
+        let given_up = self.dedup.take_given_up(tx.txg());
         self.look_up_blocks(given_up.iter().map(|(_, bp)| bp));
         for (txg, bp) in &given_up {
             match self.dedup.release(bp) {
@@ -381,6 +404,7 @@ impl DedupReader {
         }
         tables.settle(&self.mos, tx)?;
         self.dedup.set_tables(tables.described(&self.mos)?);
+        self.dedup.set_class_full(is_full(spa, Bias::Dedup) || is_full(spa, Bias::Special));
         Ok(true)
     }
 }

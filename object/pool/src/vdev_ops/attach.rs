@@ -12,6 +12,7 @@ use crate::spa::features::{DEVICE_REBUILD, RAIDZ_EXPANSION};
 use crate::spa::state::Config;
 use crate::sync::changes::{Edited, OLD, detached};
 use crate::{DeviceProblem, PoolError};
+use ondisk::names::spa_version;
 use ondisk::{Guid, ObjectId, Txg, VdevId};
 use scan::ScanError;
 use std::sync::Arc;
@@ -104,7 +105,7 @@ impl VdevOps {
             whole_disk: (new.kind == LeafKind::Disk).then_some(false),
             ..Leaf::default()
         };
-        check_pairing(&tree, id, &leaf, pairing)?;
+        check_pairing(&tree, id, &leaf, (pairing, self.spa.version()))?;
         check_size(&tree, id, new)?;
         if !force {
             check_device(self.spa.exec(), new)?;
@@ -126,7 +127,7 @@ impl VdevOps {
             return Ok(());
         }
         let leaf = Leaf { guid: self.spa.new_guid(&tree), path: new.path.clone(), ..Leaf::default() };
-        check_pairing(&tree, id, &leaf, pairing)?;
+        check_pairing(&tree, id, &leaf, (pairing, self.spa.version()))?;
         check_size(&tree, id, new)
     }
 
@@ -208,7 +209,7 @@ impl VdevOps {
             return Err(PoolError::Target("cannot replace a log with a spare"));
         }
         self.check_way(top, Pairing::Spare, (rebuild.is_some(), running))?;
-        check_pairing(&tree, id, &leaf, Pairing::Spare)?;
+        check_pairing(&tree, id, &leaf, (Pairing::Spare, self.spa.version()))?;
         match &device {
             Some(device) => {
                 check_size(&tree, id, &LeafSpec { path: leaf.path.clone(), kind: leaf.kind, device: device.clone() })?;
@@ -230,7 +231,7 @@ impl VdevOps {
         self.change_leaves(Box::new(move |config: &Config, txg: Txg| {
             let mut tree = VdevTree::clone(&config.tree);
             let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
-            check_pairing(&tree, id, &leaf, pairing)?;
+            check_pairing(&tree, id, &leaf, (pairing, config.facts.version))?;
             let old = &mut tree.leaves[id.0 as usize];
             if old.path == leaf.path {
                 old.path.push_str(OLD);
@@ -319,8 +320,8 @@ fn check_raidz(tree: &VdevTree, top: &TopVdev) -> Result<(), PoolError> {
     Err(PoolError::Target("raidz vdev has devices that are are offline or being replaced"))
 }
 
-/// True when `new` may come beside the leaf (OpenZFS: `spa_vdev_attach`).
-fn check_pairing(tree: &VdevTree, id: LeafId, new: &Leaf, pairing: Pairing) -> Result<(), PoolError> {
+/// A look that `new` may come beside the leaf in a pool of a version (OpenZFS: `spa_vdev_attach`).
+fn check_pairing(tree: &VdevTree, id: LeafId, new: &Leaf, (pairing, version): (Pairing, u64)) -> Result<(), PoolError> {
     // A spare that has come already, perhaps with this very txg, cannot stand in for another one too.
     if tree.has_guid(new.guid) {
         return Err(PoolError::Device { path: new.path.clone(), problem: DeviceProblem::Busy });
@@ -328,6 +329,9 @@ fn check_pairing(tree: &VdevTree, id: LeafId, new: &Leaf, pairing: Pairing) -> R
     let old = tree.leaf(id);
     if pairing == Pairing::Mirror {
         return if tree.can_mirror(id) { Ok(()) } else { Err(PoolError::Target("can only attach to mirrors and top-level disks")) };
+    }
+    if version < spa_version::MULTI_REPLACE && tree.parent_kind(id) == Some(NodeKind::Replacing) {
+        return Err(PoolError::Target("cannot replace a replacing device"));
     }
     // Spares replace spares, and devices devices.
     let in_spare = matches!(tree.parent_kind(id), Some(NodeKind::Spare));

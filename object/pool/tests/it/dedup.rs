@@ -202,6 +202,9 @@ fn equal_blocks_are_stored_once_and_charged_to_each() {
     pool.export().expect("exported");
     let pool = import(&devices, false).expect("imported");
     assert_eq!(pool.dedup_space().entries, 1, "after an import");
+    pool.prefetch_dedup().expect("read");
+    let all: u64 = pool.dedup_tables().iter().map(|table| table.memory_bytes).sum();
+    assert_eq!(pool.dedup_cached_bytes(), all, "the tables are in memory");
     assert!(pool.verify_space().expect("walked").is_clean());
 }
 

@@ -123,6 +123,7 @@ fn versions_only_rise_and_old_ones_lack_what_came_later() {
     let set = |name: &str, value: &str| pool.dsl().hold("tank").expect("held").set_props(&[(name.to_string(), value.to_string())]);
     assert_eq!(set("refquota", "1G"), Err(DslError::OldVersion(9)));
     assert_eq!(set("compression", "gzip"), Ok(()));
+    assert_eq!((set("org:text", &"x".repeat(1023)), set("org:text", &"x".repeat(1024))), (Ok(()), Err(DslError::OldVersion(16))));
     assert!(pool.enable_feature("sha512").is_err(), "there are no features");
     pool.set_prop("version", "9").expect("upgraded");
     assert_eq!(set("refquota", "1G"), Ok(()));

@@ -117,6 +117,34 @@ fn references_follow_random_writes_and_frees() {
     }
 }
 
+/// If this fails, tables grow beyond what `dedup_table_quota` says, or blocks that they have are not shared any more.
+#[test]
+fn tables_above_their_quota_get_no_new_entries() {
+    let dedup = Dedup::new();
+    dedup.set_tables(vec![DedupTable { disk_bytes: 4096, ..DedupTable::default() }]);
+    let verdicts = |contents: u64| {
+        let (new, known) = (ask(&dedup, &asked(contents, 1)), ask(&dedup, &asked(contents + 1, 1)));
+        let mut entry = DdtTradEntry::default();
+        entry.ddp_trad[1] = DdtPhysTrad::of(&pointer(&asked(contents + 1, 1), 4096, Txg(5)));
+        for key in dedup.take_asked() {
+            dedup.looked_up(key, Some((key.1[0] == contents + 1).then(|| (2, entry.clone()))));
+        }
+        let (new, known) = (take(&new), take(&known));
+        (matches!(new, Some(Told::List(_))), matches!(known, Some(Told::Share(_))))
+    };
+    assert_eq!(verdicts(10), (true, true), "auto, without vdevs for tables");
+    dedup.set_quota(4095);
+    assert_eq!(verdicts(20), (false, true));
+    dedup.set_quota(4096);
+    assert_eq!(verdicts(30), (true, true));
+    dedup.set_class_full(true);
+    assert_eq!(verdicts(40), (true, true), "the quota says how much");
+    dedup.set_quota(u64::MAX);
+    assert_eq!(verdicts(50), (false, true));
+    dedup.set_quota(0);
+    assert_eq!(verdicts(60), (true, true));
+}
+
 /// If this fails, a damaged table stops a pool, a block is freed whose entry nobody could read, or a resilver loses a block.
 #[test]
 fn what_is_not_known_is_neither_shared_nor_freed() {
@@ -145,4 +173,15 @@ fn what_is_saved_is_what_is_referred_to_beyond_what_is_stored() {
     let space = DedupSpace { stored_bytes: 1000, referenced_bytes: 2550, ..DedupSpace::default() };
     assert_eq!((space.ratio_percent(), space.saved_bytes()), (255, 1550));
     assert_eq!((DedupSpace::default().ratio_percent(), DedupSpace::default().saved_bytes()), (100, 0));
+}
+
+/// If this fails, a block is freed that the newest txg on disk refers to: after an outage it is gone.
+#[test]
+fn what_a_later_txg_gives_up_waits_for_it() {
+    let dedup = Dedup::new();
+    let bp = pointer(&asked(1, 1), 4096, Txg(5));
+    [8, 9].into_iter().for_each(|txg| dedup.give_up(Txg(txg), &bp));
+    assert!(!dedup.is_touched(Txg(7)) && dedup.is_touched(Txg(8)));
+    let taken = [8, 8, 9].map(|txg| dedup.take_given_up(Txg(txg)).len());
+    assert_eq!(taken, [1, 0, 1]);
 }
