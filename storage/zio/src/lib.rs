@@ -51,7 +51,7 @@ mod view;
 mod write;
 mod zio;
 
-pub use crate::core::{Fence, ObjsetNames};
+pub use crate::core::{Earlier, ObjsetNames};
 pub use crate::zio::Zio;
 pub use direct::{ChangedBuffers, DirectParameters};
 pub use error::{ErrorKind, SUSPENDED_ACTION, ZioError, whose};
