@@ -570,7 +570,12 @@ impl Raidz {
         for (index, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.shadows.is_empty()) {
             let Some(right) = right(index) else { continue };
             let shadows = column.shadows.iter().filter(|(.., lacks)| is_needed(*lacks));
-            repairs.extend(shadows.map(|&(leaf, offset, _)| Repair { leaf, offset, data: column.padded_with_zeros(right), corrupt: false }));
+            repairs.extend(shadows.map(|&(leaf, offset, _)| Repair {
+                leaf,
+                offset,
+                data: column.padded_with_zeros(right),
+                corrupt: false,
+            }));
         }
         repairs
     }
