@@ -141,7 +141,7 @@ impl SyncStep for ExpandStep {
         if settle(&reflow, (state, synced), end_of(top)) {
             self.stage = Stage::Closed;
         }
-        if state != reflow_state::SCRATCH_VALID && synced >= end_of(top) {
+        if reflow.synced() == u64::MAX {
             return self.complete(top, at);
         }
         if self.expansions.is_paused(&tree, top) || !self.spa.zio().may_write() {
@@ -395,6 +395,8 @@ impl ExpandStep {
         }
         // What is written to an old place may lie where there is new space in a moment.
         if !self.may_step() {
+            // Devices may have grown meanwhile: what is written there goes to its new place already.
+            self.propose(reflow_state::SCRATCH_INVALID_SYNCED_REFLOW, end_of(top));
             return Ok(());
         }
         let phys = Phys { state: scan_state::FINISHED, end_time: self.now(), ..self.expansions.phys(top.id) };
