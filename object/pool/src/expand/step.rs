@@ -400,10 +400,12 @@ impl ExpandStep {
             return Ok(());
         }
         let phys = Phys { state: scan_state::FINISHED, end_time: self.now(), ..self.expansions.phys(top.id) };
-        let devices = self.spa.config.lock().devices.clone();
-        let bytes = |id: LeafId| vdev::leaf_asize(devices.get(id.0 as usize)?.as_ref()?.size_bytes());
-        let next = self.spa.tree().with_expanded_raidz(top.id, Txg(at.tx.txg().0 + CONCURRENT_TXGS));
-        let next = next.expanded(Some(top.id), &bytes).unwrap_or(next);
+        let next = {
+            let config = self.spa.config.lock();
+            let bytes = |id: LeafId| vdev::leaf_asize(config.devices.get(id.0 as usize)?.as_ref()?.size_bytes());
+            let next = config.tree.with_expanded_raidz(top.id, Txg(at.tx.txg().0 + CONCURRENT_TXGS));
+            next.expanded(Some(top.id), &bytes).unwrap_or(next)
+        };
         self.tree.take_edit(Edited { tree: next.into(), ..Edited::default() }, at.maps, at.tx)?;
         let zap = Zap::hold(&self.spa.mos, top.zap)?;
         zap.update(top_zap::RAIDZ_EXPAND_STATE, &Value::U64(vec![phys.state]), at.tx)?;
