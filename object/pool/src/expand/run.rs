@@ -144,7 +144,11 @@ impl Expansions {
 
     /// True while a device of the vdev is not whole, or failed just now.
     fn waits_for_device(&self, tree: &VdevTree, top: &TopVdev) -> bool {
-        !is_whole(tree, top) || self.shared.lock().retry_ns > self.exec().now_ns()
+        !is_whole(tree, top) || self.is_put_off()
+    }
+
+    fn is_put_off(&self) -> bool {
+        self.shared.lock().retry_ns > self.exec().now_ns()
     }
 
     /// Keeps an expansion going on an operation of its own; under an inline executor [`Expansions::run`] must be called.
@@ -174,13 +178,18 @@ impl Expansions {
         while !self.shared.lock().halted && txgs.is_none_or(|most| done < most) {
             let tree = self.spa.tree();
             let Some(top) = tree.expanding() else { break };
+            done += 1;
             let is_paused = self.is_paused(&tree, top);
-            if is_paused && !self.exec().is_inline() {
+            if is_paused {
                 self.exec().sleep_ns(PAUSED_NS);
-            } else if self.spa.sync().is_err() || (is_paused && txgs.is_none()) {
+                // Without threads nobody else has something synced, and only what was put off goes on by itself.
+                if !self.exec().is_inline() || self.is_put_off() {
+                    continue;
+                }
+            }
+            if self.spa.sync().is_err() || (is_paused && txgs.is_none()) {
                 break;
             }
-            done += 1;
         }
         let has_ended = {
             let mut shared = self.shared.lock();
