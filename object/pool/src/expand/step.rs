@@ -145,6 +145,8 @@ impl SyncStep for ExpandStep {
             return self.complete(top, at);
         }
         if self.expansions.is_paused(&tree, top) || !self.spa.zio().may_write() {
+            // Devices may be others when it goes on: the window is moved anew.
+            self.stage = Stage::Closed;
             return Ok(());
         }
         let done = self.advance(&Work::new(&tree, top, &reflow, (state, synced)));
@@ -177,7 +179,7 @@ fn settle(reflow: &Reflow, (state, synced): (u16, u64), end: u64) -> bool {
     } else if matches!(reflow.scratch(), Scratch::Valid | Scratch::Leaving) {
         reflow.set_scratch(Scratch::Unused);
     }
-    let synced = if synced >= end { u64::MAX } else { synced };
+    let synced = if synced >= end && state != reflow_state::SCRATCH_VALID { u64::MAX } else { synced };
     if synced > reflow.synced() {
         reflow.set_synced(synced);
     }
