@@ -266,7 +266,7 @@ fn output_of(out: &Path, test: &str) -> String {
 }
 
 /// Reasons by what the lines around the first error tell; the first that fits.
-const REASONS: [(&str, &[&str]); 13] = [
+const REASONS: [(&str, &[&str]); 12] = [
     (
         "needs hardware or a service that is not there",
         &["scsi_debug", "modprobe", "exportfs", "Platform does not have", "io_uring support"],
@@ -279,7 +279,6 @@ const REASONS: [(&str, &[&str]); 13] = [
     ("missing: upgrades", &["zpool upgrade", "zfs upgrade"]),
     ("missing: encryption", &["keyformat", "encryption"]),
     ("missing: removal of devices", &["operation not supported on this type of pool", "REMOVAL"]),
-    ("missing: RAID-Z expansion", &["raidz1-0: no such device", "RAIDZ_EXPAND"]),
     ("missing: deduplication, block cloning", &["dedup", "FICLONE", "clonefile"]),
     ("missing: a parameter", &["Function not implemented", "parameters/", "set_tunable", "save_tunable"]),
     ("missing: an option of zdb", &["Usage:\tzdb", "zdb detected"]),

@@ -106,11 +106,11 @@ fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scri
     }
     let now = cli::time::now();
     report.removal.iter().for_each(|one| text.push_str(&format!("{}{}", bold("remove: "), removal::lines(one, now))));
-    report.expansion.iter().for_each(|one| text.push_str(&format!("{}{}", bold("expand: "), expansion::lines(one, now))));
     if let Some(known) = &report.checkpoint {
         report.scan.iter().for_each(|scan| text.push_str(checkpoint::scan_warning(known, scan)));
         text.push_str(&checkpoint::line(known));
     }
+    report.expansion.iter().for_each(|one| text.push_str(&format!("{}{}", bold("expand: "), expansion::lines(one, now))));
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
     let (mut rows, mut classes) = class_rows(&report.vdevs, names(arguments));

@@ -63,7 +63,7 @@ pub const PARAMETERS: [Parameter; 181] = [
         160 << 20,
         (1, u64::MAX),
         When::Now,
-        "bytes that an expansion of RAID-Z moves at once, 64 MiB at most",
+        "bytes that an expansion of RAID-Z moves at once, 16 MiB at most",
     ),
     new(
         "raidz_expand_max_reflow_bytes",

@@ -546,7 +546,6 @@ impl Raidz {
         for (index, column) in self.columns.iter().enumerate() {
             let Some(right) = right(index) else { continue };
             let repair = |leaf, corrupt| Repair { leaf, offset: column.offset, data: column.padded_with_zeros(right), corrupt };
-            let before = repairs.len();
             // Leaves of the slot that lack the block and were not looked at.
             let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
             repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
@@ -564,12 +563,19 @@ impl Raidz {
                     repairs.push(repair(leaf, bytes.is_some() && !lacks));
                 }
             }
-            if !column.shadows.is_empty() {
-                let is_repaired = repairs.len() > before;
-                let is_needed = |lacks: bool| is_repaired || (lacks && common.mode != ReadMode::Normal);
-                let shadows = column.shadows.iter().filter(|(.., lacks)| is_needed(*lacks));
-                repairs.extend(shadows.map(|&(leaf, offset, _)| Repair { offset, ..repair(leaf, false) }));
-            }
+        }
+        // Nobody looked at the other places. Where a part of the block was wrong, they may be, too.
+        let is_repaired = !repairs.is_empty();
+        let is_needed = |lacks: bool| is_repaired || (lacks && common.mode != ReadMode::Normal);
+        for (index, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.shadows.is_empty()) {
+            let Some(right) = right(index) else { continue };
+            let shadows = column.shadows.iter().filter(|(.., lacks)| is_needed(*lacks));
+            repairs.extend(shadows.map(|&(leaf, offset, _)| Repair {
+                leaf,
+                offset,
+                data: column.padded_with_zeros(right),
+                corrupt: false,
+            }));
         }
         repairs
     }

@@ -148,6 +148,10 @@ impl TopVdev {
     pub fn is_expanded(&self) -> bool {
         self.widths.count() > 0
     }
+    /// True while the vdev gets a device.
+    pub fn is_expanding(&self) -> bool {
+        self.widths.reflow.is_some()
+    }
     /// True when a block that was born in `birth` is narrower than the vdev.
     pub(crate) fn is_spread(&self, birth: Txg) -> bool {
         self.is_expanded() && self.width_at(birth) != self.columns()

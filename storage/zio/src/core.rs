@@ -126,14 +126,14 @@ impl Shadowed {
     }
 }
 
-/// Views of a pool that were replaced: when no I/O uses them any more, all that was planned before the fence was made is done. Nobody waits for that in
-/// the sync, as such an I/O may be held back, or held until the pool is resumed: he looks, and looks again with the next txg.
+/// The I/Os that began before some moment, by the views that they use, which were replaced. The sync does not wait for them, as one may be held back, or be
+/// for the sync to go on: it looks, and looks again with the next txg.
 #[derive(Debug)]
-pub struct Fence(Vec<Weak<Snapshot>>);
+pub struct Earlier(Vec<Weak<Snapshot>>);
 
-impl Fence {
-    /// True when everything is done that began before the fence was made.
-    pub fn is_passed(&self) -> bool {
+impl Earlier {
+    /// True when all of them are done.
+    pub fn are_done(&self) -> bool {
         self.0.iter().all(|view| view.strong_count() == 0)
     }
 }
@@ -222,8 +222,8 @@ impl Core {
     }
 
     /// The views that were replaced before this and that I/Os still use.
-    pub(crate) fn fence(&self) -> Fence {
-        Fence(self.retired.lock().clone())
+    pub(crate) fn earlier(&self) -> Earlier {
+        Earlier(self.retired.lock().clone())
     }
 
     /// True when any simulated fault is about.

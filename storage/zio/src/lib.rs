@@ -52,7 +52,7 @@ mod view;
 mod write;
 mod zio;
 
-pub use crate::core::{Fence, ObjsetNames};
+pub use crate::core::{Earlier, ObjsetNames};
 pub use crate::zio::Zio;
 pub use dedup::{Asked, Dedup, DedupTables, ListedThen, Stored, Verdict, VerdictThen};
 pub use direct::{ChangedBuffers, DirectParameters};

@@ -1,6 +1,6 @@
 //! The pipeline as its users have it: reading, writing and freeing blocks, and what they are read and written with.
 
-use crate::core::{Core, Fence};
+use crate::core::{Core, Earlier};
 use crate::dedup::DedupTables;
 use crate::feed::ResilverFeed;
 use crate::host::HostLeaves;
@@ -68,9 +68,9 @@ impl Zio {
         self.core.set_view(view);
     }
 
-    /// A fence that is passed when everything is done that began with a view before the current one.
-    pub fn fence(&self) -> Fence {
-        self.core.fence()
+    /// The I/Os that began with a view before the current one.
+    pub fn earlier(&self) -> Earlier {
+        self.core.earlier()
     }
 
     /// Ranges of vdevs that are being expanded of which something was written to several places, or is about to be, since the last call.

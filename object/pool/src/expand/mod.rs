@@ -10,7 +10,8 @@
 //! # Invariants
 //! 1. No place is overwritten from which a row is read, by the uberblock on disk or by an I/O that is under way.
 //! 2. What is written of a window while it is moved goes to both places, and what was moved then is moved again.
-//! 3. The uberblock says that rows were moved only when their new places were flushed on every device of the vdev.
+//! 3. No place is written to in a new way before all I/Os are done that were planned when it was used in the old one. The sync waits for none of them.
+//! 4. The uberblock says that rows were moved only when their new places were flushed on every device of the vdev.
 
 mod carry;
 pub(crate) mod run;

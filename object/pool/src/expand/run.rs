@@ -2,6 +2,7 @@
 
 use crate::PoolError;
 use crate::spa::Spa;
+use crate::sweep::Sweeps;
 use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::names::top_zap;
 use ondisk::{ObjectId, Txg, VdevId, scan_state};
@@ -80,6 +81,7 @@ pub(crate) struct Expansions {
     pub parameters: ExpandParameters,
     spa: Arc<Spa>,
     scan: Arc<Scan>,
+    sweeps: Arc<Sweeps>,
     shared: Mutex<Shared>,
     changed: WaitQueue,
     crew: Crew,
@@ -87,7 +89,7 @@ pub(crate) struct Expansions {
 
 impl Expansions {
     /// Opens the expansions of a pool as its MOS tells. What cannot be read is shown as nothing; none of it decides where blocks are.
-    pub fn open(spa: &Arc<Spa>, scan: &Arc<Scan>) -> Arc<Expansions> {
+    pub fn open(spa: &Arc<Spa>, scan: &Arc<Scan>, sweeps: &Arc<Sweeps>) -> Arc<Expansions> {
         let mut shared = Shared::default();
         for top in spa.tree().tops.iter().filter(|top| matches!(top.kind, TopKind::Raidz(_)) && top.zap != ObjectId(0)) {
             if let Some(phys) = read(spa, top) {
@@ -98,6 +100,7 @@ impl Expansions {
             parameters: ExpandParameters::default(),
             spa: spa.clone(),
             scan: scan.clone(),
+            sweeps: sweeps.clone(),
             shared: Mutex::new(shared),
             changed: WaitQueue::new(),
             crew: Crew::default(),
@@ -141,7 +144,11 @@ impl Expansions {
 
     /// True while a device of the vdev is not whole, or failed just now.
     fn waits_for_device(&self, tree: &VdevTree, top: &TopVdev) -> bool {
-        !is_whole(tree, top) || self.shared.lock().retry_ns > self.exec().now_ns()
+        !is_whole(tree, top) || self.is_put_off()
+    }
+
+    fn is_put_off(&self) -> bool {
+        self.shared.lock().retry_ns > self.exec().now_ns()
     }
 
     /// Keeps an expansion going on an operation of its own; under an inline executor [`Expansions::run`] must be called.
@@ -171,21 +178,30 @@ impl Expansions {
         while !self.shared.lock().halted && txgs.is_none_or(|most| done < most) {
             let tree = self.spa.tree();
             let Some(top) = tree.expanding() else { break };
+            done += 1;
             let is_paused = self.is_paused(&tree, top);
-            if is_paused && !self.exec().is_inline() {
+            if is_paused {
                 self.exec().sleep_ns(PAUSED_NS);
-            } else if self.spa.sync().is_err() || (is_paused && txgs.is_none()) {
+                // Without threads nobody else has something synced, and only what was put off goes on by itself.
+                if !self.exec().is_inline() || self.is_put_off() {
+                    continue;
+                }
+            }
+            if self.spa.sync().is_err() || (is_paused && txgs.is_none()) {
                 break;
             }
-            done += 1;
         }
-        let scrubs = {
+        let has_ended = {
             let mut shared = self.shared.lock();
             shared.is_driven = false;
             std::mem::take(&mut shared.completed) && !shared.halted
         };
+        if has_ended {
+            // They waited.
+            self.sweeps.spawn();
+        }
         // Nobody verified a checksum of what was moved.
-        if scrubs && self.parameters.scrub_after.load(Ordering::Relaxed) != 0 {
+        if has_ended && self.parameters.scrub_after.load(Ordering::Relaxed) != 0 {
             let _ = self.scan.start(Txg::ZERO);
         }
         self.changed.notify_all();

@@ -45,8 +45,8 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     let scan = scans::open(&spa)?;
     let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
     let removals = Removals::open(&spa)?;
-    let expansions = Expansions::open(&spa, &scan);
     let sweeps = crate::sweep::open(&spa);
+    let expansions = Expansions::open(&spa, &scan, &sweeps);
     let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
     let (shared, kept) = (Arc::new(Mutex::new(shared)), Arc::new(Mutex::new(kept)));
     let checkpoints = Arc::<CheckpointControl>::default();

@@ -454,6 +454,7 @@ impl Pool {
             self.vdevs.end_spares()?;
         }
         self.sweeps.spawn();
+        self.expansions.spawn();
         Ok((works, states))
     }
 

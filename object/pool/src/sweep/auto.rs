@@ -42,8 +42,8 @@ impl Sweeps {
         let batch = load(&self.parameters.trim_txg_batch).max(1);
         let tree = self.zio.view().tree;
         for top in tree.tops.iter().filter(|top| top.is_concrete()) {
-            // It is empty soon, and whose device it is then nobody knows (OpenZFS: `vdev_autotrim_stop_wait`).
-            if top.is_leaving {
+            // It is empty soon, and whose device it is then nobody knows; or nobody knows where its space is (OpenZFS: `vdev_autotrim_stop_wait`).
+            if top.is_leaving || top.is_expanding() {
                 self.services.allocator.note_released(top.id, false);
                 continue;
             }

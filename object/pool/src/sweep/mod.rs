@@ -213,6 +213,9 @@ impl Sweeps {
         if matches!(action, SweepAction::Start { .. }) && view.tree.top(leaf.top).is_some_and(|top| top.is_leaving) {
             return Err(PoolError::Target("device removal is in progress"));
         }
+        if matches!(action, SweepAction::Start { .. }) && view.tree.top(leaf.top).is_some_and(TopVdev::is_expanding) {
+            return Err(PoolError::Expanding);
+        }
         if let (SweepKind::Trim, SweepAction::Start { secure, .. }) = (kind, action) {
             // Holes in files read as zeros; of a disk nobody knows.
             let facts = device.facts();

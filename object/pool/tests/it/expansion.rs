@@ -6,7 +6,7 @@ use crate::common::{
 };
 use device::{BlockDevice, MemDevice};
 use ondisk::ObjectId;
-use pool::{ImportOptions, Pool, PoolError, PoolSpec, Runtime};
+use pool::{ImportOptions, Pool, PoolError, PoolSpec, Runtime, SweepAction, SweepKind};
 use sim::{Image, Sim, SimDevice, cuts_every};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +50,9 @@ fn files_stay_what_they_are_while_their_vdev_is_expanded() {
             attach(&pool, &all[had]);
             assert_eq!(pool.attach_raidz(pool.tree().tops[0].guid, &leaf(&all[had]), true), Err(PoolError::Expanding), "{what}");
             assert_eq!(pool.make_checkpoint(), Err(PoolError::Expanding), "{what}");
+            let start = SweepAction::Start { rate: 0, secure: false };
+            let swept = pool.sweep(SweepKind::Initialize, &guids(&pool)[..1], start);
+            assert_eq!(swept, Ok(vec![Err(PoolError::Expanding)]), "{what}: what is free may hold something in a moment");
             let mut txgs = 0;
             while pool.is_expanding() {
                 pool.expand_drive(Some(1)).expect("driven");
