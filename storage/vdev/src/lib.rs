@@ -7,6 +7,7 @@
 //!   "issue these", "done, and repair those" or "lost". The caller's closure is the only judge of correct bytes.
 #![forbid(unsafe_code)]
 
+mod areas;
 mod bias;
 mod build;
 mod config;
@@ -31,6 +32,7 @@ mod spread;
 mod tree;
 mod write;
 
+pub use areas::{BOOT_BYTES, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES};
 pub use bias::Bias;
 pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
@@ -46,8 +48,8 @@ pub use read_split::set_combinations_max;
 pub use read_step::{ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT};
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
-    ASHIFT_MAX, ASHIFT_MIN, BOOT_BYTES, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables,
-    has_log_metaslab, label_offset, leaf_asize, metaslab_shift, set_metaslab_tunables,
+    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, MetaslabTunables, has_log_metaslab, label_offset, leaf_asize, metaslab_shift,
+    set_metaslab_tunables,
 };
 pub use tree::{Node, NodeKind, TopKind, TopVdev, VdevTree};
 pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

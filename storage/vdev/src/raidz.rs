@@ -5,7 +5,7 @@
 //! multiple of `parity + 1` sectors; the rounding sectors are never read. Which vdev it is, and where its
 //! leaves are, is not known here.
 
-use crate::size::{BOOT_BYTES, LABEL_START_BYTES};
+use crate::areas::{BOOT_BYTES, LABEL_START_BYTES};
 use crate::spread::Spread;
 use std::ops::Range;
 

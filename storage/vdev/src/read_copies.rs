@@ -1,7 +1,7 @@
 //! The read machine of leaves and mirrors: candidates in order of preference, each holding the whole block.
 
+use crate::areas::LABEL_START_BYTES;
 use crate::read_step::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify};
-use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, TopVdev, VdevTree};
 use abd::Abd;
 use kstat::Counter;

@@ -3,9 +3,9 @@
 //! No piece has a checksum of its own. One copy of each is read; when the whole does not verify, all copies of all pieces are, and every combination of
 //! those that differ is tried.
 
+use crate::areas::LABEL_START_BYTES;
 use crate::read_copies::candidates;
 use crate::read_step::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
-use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, Piece};
 use abd::Abd;
 use std::ops::Range;

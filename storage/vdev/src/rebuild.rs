@@ -6,7 +6,7 @@
 //! holds something else there, which would be written over what newer writes brought: where it would be needed, the part is left to a
 //! resilver, which sees block pointers (OpenZFS believes it: `vdev_rebuild_blkptr_init`).
 
-use crate::size::LABEL_START_BYTES;
+use crate::areas::LABEL_START_BYTES;
 use crate::{ComputedRow, LeafId, LeafIo, LostRow, Part, RaidzColumn, RaidzMap, Repair, TopKind, TopVdev, VdevTree, math};
 use abd::Abd;
 

@@ -1,20 +1,13 @@
 //! Sizes of devices: the label areas, the allocatable space of a leaf and the metaslab size chosen for a new top-level vdev.
 
 use crate::TopKind;
+use crate::areas::{LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Smallest log2 of the sector size (OpenZFS: `ASHIFT_MIN`).
 pub const ASHIFT_MIN: u32 = 9;
 /// Largest log2 of the sector size (OpenZFS: `ASHIFT_MAX`).
 pub const ASHIFT_MAX: u32 = 16;
-/// Size of one of the four labels, in bytes (OpenZFS: `sizeof (vdev_label_t)`).
-pub const LABEL_BYTES: u64 = 256 << 10;
-/// Bytes before the allocatable space: two labels and the boot area (OpenZFS: `VDEV_LABEL_START_SIZE`).
-pub const LABEL_START_BYTES: u64 = 4 << 20;
-/// Bytes of the boot area, which lies between the labels at the start and the allocatable space (OpenZFS: `VDEV_BOOT_SIZE`).
-pub const BOOT_BYTES: u64 = LABEL_START_BYTES - 2 * LABEL_BYTES;
-/// Bytes behind the allocatable space: two labels (OpenZFS: `VDEV_LABEL_END_SIZE`).
-pub const LABEL_END_BYTES: u64 = 2 * LABEL_BYTES;
 /// Smallest usable device, in bytes (OpenZFS: `SPA_MINDEVSIZE`).
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 

@@ -16,7 +16,7 @@ pub(crate) struct Shadow {
     pub column: RaidzColumn,
 }
 
-/// Where the sectors of a block lie that is narrower than its vdev.
+/// Places of the sectors of a block that is narrower than its vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     /// First sector.

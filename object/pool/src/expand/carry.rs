@@ -8,7 +8,7 @@ use std::ops::Range;
 use vdev::{BOOT_BYTES, LABEL_START_BYTES, LeafId, TopVdev, VdevTree};
 use zio::{LeafRequest, Priority, Zio};
 
-/// Where sectors lie, by their numbers.
+/// Places of sectors, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Site {
     /// On the children that there were before.

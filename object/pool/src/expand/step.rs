@@ -57,7 +57,7 @@ pub(crate) struct ExpandStep {
     has_failed: bool,
 }
 
-/// How far a window is; each step begins when the I/Os are done that are earlier than the stage.
+/// State of a window; each step begins when the I/Os are done that are earlier than the stage.
 #[derive(Debug, Default)]
 enum Stage {
     /// Nothing was done since the uberblock.
@@ -65,9 +65,9 @@ enum Stage {
     Closed,
     /// All that begins goes by the uberblock on disk.
     Settled(Earlier),
-    /// What is written goes to both places.
+    /// Writes go to both places.
     Open(Earlier),
-    /// It was moved, and these parts were written meanwhile.
+    /// Moved, and these parts were written meanwhile.
     Again(Earlier, Vec<Range<u64>>),
 }
 
