@@ -32,6 +32,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-reopen", "done"),
     ("pool-clear", "done or rewound"),
     ("pool-sync", "done"),
+    ("pool-prefetch", "done"),
     ("pool-freeze", "done"),
     ("pool-history", "history"),
     ("pool-iostat", "iostat"),
