@@ -26,7 +26,7 @@ pub fn check(objset: &Arc<Objset>) -> Result<(), Failure> {
     while let Some(object) = objset.next_object(at)? {
         at = object;
         let info = objset.hold(object)?.info()?;
-        if info.bonus_type != ObjectType::SA {
+        if !matches!(info.bonus_type, ObjectType::SA | ObjectType::ZNODE) {
             continue;
         }
         let fields = zfs.node(object)?.fields();

@@ -153,6 +153,11 @@ impl Oracle {
         self.zdb_says(folder, ("-bccdh", pool), |text| need::clean(text).is_ok()).map(drop)
     }
 
+    /// Does [`Oracle::zdb_clean`] without the history, which pools before version 4 have not.
+    pub fn zdb_clean_before_history(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        self.zdb_says(folder, ("-bccd", pool), |text| need::clean(text).is_ok()).map(drop)
+    }
+
     /// Does [`Oracle::zdb_clean`] with the state that the pool's checkpoint keeps.
     pub fn zdb_clean_kept(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
         self.zdb_says(folder, ("-kbccdh", pool), |text| need::clean(text).is_ok()).map(drop)
@@ -293,18 +298,28 @@ impl Oracle {
 
     /// Has the real engine import the pool read-write and scrub it without an error; returns its manifest.
     pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
-        let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"])? else { return Ok(None) };
+        self.scrubbed(folder, pool, false)
+    }
+
+    /// Does [`Oracle::check`]; its manifest has nothing of file systems before version 5, which `zpfix` cannot list.
+    pub fn check_but_old(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
+        self.scrubbed(folder, pool, true)
+    }
+
+    fn scrubbed(&self, folder: &Path, pool: &str, has_old: bool) -> Result<Option<Lines>, Failure> {
+        let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"], has_old)? else { return Ok(None) };
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
         let scrubbed = line("# scrub").contains("repaired=0 ") && line("# scrub").ends_with("errors=0");
         if !scrubbed || line("# vdev errors:").trim_end() != "# vdev errors:" {
             return Err(format!("the real engine's scrub: {}\n      {}", line("# scrub"), line("# vdev errors:")).into());
         }
-        Ok(Some(manifest::parse(&text)))
+        let listed = text.lines().filter(|line| !line.starts_with('!')).map(|line| format!("{line}\n")).collect::<String>();
+        Ok(Some(manifest::parse(&listed)))
     }
 
     /// Has the real engine import the pool read-write and bring devices that were away up to date; returns its manifest.
     pub fn resilver(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
-        Ok(self.checked(folder, pool, &["--rw"])?.map(|text| manifest::parse(&text)))
+        Ok(self.checked(folder, pool, &["--rw"], false)?.map(|text| manifest::parse(&text)))
     }
 
     /// Has OpenZFS's `zstream` read a stream to its end; without it that is left out.
@@ -324,10 +339,12 @@ impl Oracle {
         if is_done { Ok(()) } else { Err(format!("zpfix recv ended with {:?}: {}", said.code, tail(&said.text)).into()) }
     }
 
-    fn checked(&self, folder: &Path, pool: &str, how: &[&str]) -> Result<Option<String>, Failure> {
+    fn checked(&self, folder: &Path, pool: &str, how: &[&str], has_old: bool) -> Result<Option<String>, Failure> {
         let Some(zpfix) = &self.zpfix else { return Ok(None) };
         let said = persist(|| run(Command::new(zpfix).args(["check", pool]).arg(folder).args(how), ZPFIX_SECONDS))?;
-        let unreadable = said.text.lines().find(|line| line.starts_with('!') || line.contains("cannot own"));
+        // ENOENT of the table of system attributes.
+        let is_old = |line: &str| has_old && line.ends_with(" no ZPL: 2");
+        let unreadable = said.text.lines().find(|line| (line.starts_with('!') && !is_old(line)) || line.contains("cannot own"));
         if said.code != Some(0) || unreadable.is_some() {
             let what = unreadable.unwrap_or_default();
             return Err(format!("zpfix check {how:?} ended with {:?}: {what}\n      {}", said.code, tail(&said.text)).into());

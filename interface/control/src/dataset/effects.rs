@@ -97,6 +97,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("cachefile", Works),
     ("comment", Works),
     ("compatibility", Stored(OFF, "features are not limited by it in this version")),
+    ("dedup_table_quota", Works),
     ("delegation", Works),
     ("failmode", Works),
     ("listsnapshots", Stored(OFF, "'zfs list -t all' lists snapshots")),
