@@ -267,7 +267,7 @@ impl Oracle {
 
     /// Has the real engine list a pool that it only reads; None without it.
     pub fn looked_at(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
-        Ok(self.checked(folder, pool, &[])?.map(|text| manifest::parse(&text)))
+        Ok(self.checked(folder, pool, &[], false)?.map(|text| manifest::parse(&text)))
     }
 
     /// Makes a fixture.
