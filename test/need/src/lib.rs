@@ -8,7 +8,7 @@ mod bytes;
 mod judgement;
 
 pub use bytes::pattern;
-pub use judgement::{clean, judged};
+pub use judgement::{clean, clean_before_history, judged};
 
 use std::collections::BTreeMap;
 use std::fmt;
