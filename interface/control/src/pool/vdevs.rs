@@ -101,11 +101,7 @@ impl Vdevs {
             return Ok(Some(Err(PoolError::Target("only mirror and dRAID vdevs support sequential reconstruction"))));
         }
         let path = new_device.path.clone().unwrap_or_default();
-        self.check_free(open, &path, what)?;
-        self.devices.served.check_circle(open, &path, what)?;
-        let device = self.devices.reopen_leaf(&path).map_or_else(|| self.devices.open_device(&path, false, what), Ok)?;
-        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
-        let spec = LeafSpec { path, kind, device };
+        let spec = self.new_leaf(open, path, what)?;
         let new = std::slice::from_ref(&spec);
         if let Err(error) = open.pool().check_attach_raidz(top.guid, &spec) {
             let failure = pool_failure(what.to_string(), &error);
@@ -207,6 +203,16 @@ impl Vdevs {
         open.pool().offline(leaf.guid, true).map_err(|error| pool_failure(what.to_string(), &error))
     }
 
+    /// Opens a device that no pool uses, for this one.
+    fn new_leaf(&self, open: &OpenPool, path: String, what: &str) -> Result<LeafSpec, Failure> {
+        self.check_free(open, &path, what)?;
+        self.devices.served.check_circle(open, &path, what)?;
+        // Another pool may have let go of it just now, and its last I/O be under way.
+        let device = self.devices.reopen_leaf(&path).map_or_else(|| self.devices.open_device(&path, false, what), Ok)?;
+        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
+        Ok(LeafSpec { path, kind, device })
+    }
+
     fn attach_new(
         &self,
         open: &OpenPool,
@@ -214,12 +220,7 @@ impl Vdevs {
         path: String,
         (new_device, pairing, what): (&NewDevice, Pairing, &str),
     ) -> Result<Result<(), PoolError>, Failure> {
-        self.check_free(open, &path, what)?;
-        self.devices.served.check_circle(open, &path, what)?;
-        // Another pool may have let go of it just now, and its last I/O be under way.
-        let device = self.devices.reopen_leaf(&path).map_or_else(|| self.devices.open_device(&path, false, what), Ok)?;
-        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
-        let spec = LeafSpec { path, kind, device };
+        let spec = self.new_leaf(open, path, what)?;
         let new = std::slice::from_ref(&spec);
         let replaced = Some(leaf.guid).filter(|_| pairing == Pairing::Replacing);
         if let Err(error) = open.pool().check_attach(leaf.guid, &spec, pairing) {
