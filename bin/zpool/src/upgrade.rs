@@ -53,7 +53,7 @@ pub struct Upgrade {
     pub versions: bool,
     /// Version to go to: 1 to 28, or 5000 with feature flags.
     #[arg(short = 'V', value_name = "version")]
-    pub version: Option<String>,
+    pub to: Option<String>,
     /// Pools.
     #[arg(value_name = "pool")]
     pub pools: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Upgrade {
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &Upgrade) -> Result<u8, Stop> {
-    let &Upgrade { all, versions, ref version, ref pools } = arguments;
+    let &Upgrade { all, versions, to: ref version, ref pools } = arguments;
     let wanted = match version {
         None => WITH_FEATURES,
         Some(word) => version_of(word).ok_or_else(|| Stop::usage(format!("invalid version '{word}'")))?,

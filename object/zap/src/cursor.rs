@@ -110,9 +110,16 @@ impl Cursor {
 
     /// Moves behind the entry at the position.
     pub fn advance(&mut self) {
-        if self.hash != u64::MAX {
-            self.cd += 1;
+        if self.hash == u64::MAX {
+            return;
         }
+        let bits = hash_bits(&self.zap.state.kind.read());
+        if self.cd < cd_max(bits) - 1 {
+            self.cd += 1;
+            return;
+        }
+        // Nothing has a larger one: what a damaged entry has must not lead back to the first.
+        (self.hash, self.cd) = (self.hash.checked_add(1 << (64 - bits)).unwrap_or(u64::MAX), 0);
     }
 
     /// The entry at or after the position, then moves behind it; false at the end.
@@ -159,6 +166,9 @@ impl Cursor {
         let open = || -> Result<_, &'static str> {
             let leaf = Leaf::open(fat::bytes(&data))?;
             let mut entries: Vec<Entry> = leaf.entries()?.into_iter().map(|(_, entry)| entry).collect();
+            if entries.iter().any(|entry| entry.cd >= cd_max(header.hash_bits())) {
+                return Err("an entry's number is larger than any may be");
+            }
             entries.sort_unstable_by_key(|entry| (entry.hash, entry.cd));
             Ok((entries, leaf.prefix(), u32::from(leaf.prefix_len())))
         };
@@ -224,4 +234,29 @@ fn fill(header: &Header, bytes: &[u8], found: &Entry, entry: &mut Attribute) -> 
         entry.conflict = leaf.conflicts(&key, found.cd)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::create;
+    use dmu::ObjsetProps;
+    use dmu::testing::{MemBlockIo, TestPool};
+    use ondisk::{ObjectType, ObjsetType};
+
+    /// If this fails, a damaged entry has whoever lists a directory list it for ever.
+    #[test]
+    fn no_number_of_an_entry_leads_back() {
+        let pool = TestPool::create(MemBlockIo::inline(7), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+        let made = create(&pool.objset, ObjectType::DIRECTORY_CONTENTS, &pool.txgs.assign(0).expect("assign")).expect("a ZAP");
+        let zap = Zap::hold(&pool.objset, made).expect("it opens");
+        let at = |hash, cd| Cursor { zap: zap.clone(), hash, cd, remembered: None };
+        let first = 5 << 60;
+        let steps = [((first, 7), (first, 8)), ((first, u32::MAX), (first + (1 << 36), 0)), ((u64::MAX - 5, u32::MAX - 1), (u64::MAX, 0))];
+        for ((hash, cd), to) in steps {
+            let mut cursor = at(hash, cd);
+            cursor.advance();
+            assert_eq!((cursor.hash, cursor.cd), to);
+        }
+    }
 }

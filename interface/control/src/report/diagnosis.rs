@@ -104,7 +104,7 @@ const NAMELESS_IV_SETS: Diagnosis = problem(
 const OLD_VERSION: Diagnosis = Diagnosis {
     message_id: None,
     status: "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
-    action: "Upgrade the pool using 'zpool upgrade' of OpenZFS, which is not\n\tthere yet here.  Once this is done, the pool will no longer be\n\taccessible on software that does not support feature flags.",
+    action: "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
     is_remark: true,
 };
 const FEATURES_OFF: Diagnosis = Diagnosis {

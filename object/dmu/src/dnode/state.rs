@@ -108,6 +108,15 @@ impl State {
         self.dirty.last().filter(|entry| entry.txg == txg)
     }
 
+    /// True when the newest changes, those of `txg`, have a block below the indirect block that is above this one too: both are written for both. The
+    /// first block of an object was dirty, perhaps, before there was any block above.
+    pub(crate) fn is_beside_dirty(&self, block: u64, txg: Txg) -> bool {
+        let shift = self.core.pointer_shift();
+        let first = block >> shift << shift;
+        let beside = first..=first + ((1 << shift) - 1);
+        self.core.max_block > 0 && self.newest_in(txg).is_some_and(|entry| entry.blocks.range(beside).next().is_some())
+    }
+
     /// The facts as `txg` leaves them.
     pub(crate) fn core_at(&self, txg: Txg) -> &Core {
         self.entry(txg).and_then(|entry| entry.core.as_ref()).unwrap_or(&self.core)

@@ -170,7 +170,8 @@ impl Dnode {
     /// Counts a block that gets dirty; false where nothing is counted.
     pub(super) fn charge_block(&self, state: &State, block: u64, bytes: usize, tx: &Tx) -> bool {
         // What was cut off to its first block keeps the blocks above.
-        if block.max(state.core.max_block) > 0 || state.tree.levels > 1 {
+        let has_above = block.max(state.core.max_block) > 0 || state.tree.levels > 1;
+        if has_above && !state.is_beside_dirty(block, tx.txg()) {
             tx.note_dirtied(ABOVE_BYTES);
         }
         if state.core.kind.is_metadata() {

@@ -276,7 +276,8 @@ fn a_transaction_keeps_of_what_it_announced_what_it_dirtied() {
     let next_to_it = announced(1 << 20, &|tx: &Tx| drop(new(tx)));
     assert_eq!(next_to_it, (1 << 20) - (2 * 1024 + 1000), "its record lies in a block that is dirty");
     let many_blocks = announced(1 << 20, &|tx: &Tx| file.write(512, &[3; 1024], tx).expect("write"));
-    assert!(many_blocks < (1 << 20) - 2 * (2 * (64 << 10) + 1024), "blocks above are written, too: {many_blocks}");
+    let above = (1 << 20) - 2 * ((64 << 10) + 1024);
+    assert!(many_blocks < above && many_blocks > above - (64 << 10), "the blocks above are written, too, once: {many_blocks}");
     assert_eq!(announced(1000, &|tx: &Tx| file.write(4096, &[4; 512], tx).expect("write")), 0, "no more than was announced");
     assert_eq!(announced(1 << 20, &|tx: &Tx| drop(tx.again())), 0, "whoever goes on may need all of it");
     assert_eq!(announced(1 << 20, &|tx: &Tx| file.free_range(512, 512, tx).expect("free")), 0, "a hole is written down, too");

@@ -330,6 +330,10 @@ impl PropDesc {
 /// True for a place that a key can come from, or for none (OpenZFS: `zfs_prop_valid_keylocation`). Nobody looks here whether a key is there.
 fn is_key_location(text: &str) -> bool {
     let is_behind = |scheme: &&str| text.len() > scheme.len() && text.starts_with(*scheme);
+    // They would be orders to whoever reads a list of properties, and part no address.
+    if text.chars().any(char::is_control) {
+        return false;
+    }
     matches!(text, "none" | "prompt") || ["file:///", "https://", "http://"].iter().any(is_behind)
 }
 

@@ -232,6 +232,7 @@ fn new_datasets_are_encrypted_and_what_is_below_them() {
         ("https://", Err(DslError::BadValue)),
         ("http://", Err(DslError::BadValue)),
         ("file:///", Err(DslError::BadValue)),
+        ("https://h/\n", Err(DslError::BadValue)),
         ("ftp://keys.example/a", Err(DslError::BadValue)),
         ("file:///key", Ok(())),
     ] {
