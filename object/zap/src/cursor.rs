@@ -119,7 +119,7 @@ impl Cursor {
             return;
         }
         // Nothing has a larger one: what a damaged entry has must not lead back to the first.
-        (self.hash, self.cd) = (self.hash.checked_add(1 << (64 - bits)).unwrap_or(u64::MAX), 0);
+        (self.hash, self.cd) = (self.hash.saturating_add(1 << (64 - bits)), 0);
     }
 
     /// The entry at or after the position, then moves behind it; false at the end.
