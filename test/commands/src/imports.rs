@@ -251,6 +251,7 @@ pub fn upgrades(world: &World) -> Result<(), Failure> {
     world.refused("zfs hold tag tank/fs@one", 1, "pool must be upgraded")?;
     let destroyed = world.refused("zfs destroy -d tank/fs@one", 1, "pool must be upgraded")?;
     same("words about a property", destroyed.err.contains("property"), false)?;
+    world.refused("zpool history", 1, "cannot get history for pool 'tank', pool must be upgraded: unsupported version or feature")?;
     world.refused("zfs userspace tank/fs", 1, "cannot get used/quota for tank/fs: unsupported version or feature")?;
     world.refused("zfs groupspace tank/fs", 1, "cannot get used/quota for tank/fs: unsupported version or feature")?;
     world.refused("zfs set userquota@7=1M tank/fs", 1, "pool and or dataset must be upgraded to set this property or value")?;

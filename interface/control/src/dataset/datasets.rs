@@ -114,9 +114,9 @@ impl Datasets {
             _ => volumes::Change { size: None, properties: request.properties.clone() },
         };
         let (limits, properties) = owners::split(&change.properties);
-        let is_old = handle.prop_u64("version").is_ok_and(|(version, _)| version < zpl::version::VERSION_USERSPACE);
+        let is_old = || handle.prop_u64("version").is_ok_and(|(version, _)| version < zpl::version::VERSION_USERSPACE);
         let has_projects = limits.iter().any(owners::Limit::is_of_project);
-        if (is_old && !limits.is_empty()) || (has_projects && !pool.counts_projects()) {
+        if (!limits.is_empty() && is_old()) || (has_projects && !pool.counts_projects()) {
             return Err(refused(owners::MUST_UPGRADE.to_string()));
         }
         let (version, properties) = versions::split(properties, &handle).map_err(refused)?;
