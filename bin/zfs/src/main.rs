@@ -29,8 +29,8 @@ use cli::number::nice_bytes;
 use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
-    DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, Failure,
-    MountRequest, RedactRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
+    DatasetClone, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetPromote, DatasetRename, DatasetRollback, DatasetSet, ErrorKind,
+    Failure, MountRequest, RedactRequest, Request, Response, SnapshotCreate, SnapshotHold, UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -239,11 +239,16 @@ fn inherit(client: &Client, (recursive, received): (bool, bool), property: &str,
     each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive, received })))
 }
 
+/// True when nothing was done, for certain: a daemon that goes away in the middle may have done it.
+fn is_certain(failure: &Failure) -> bool {
+    failure.kind != ErrorKind::Disconnected
+}
+
 fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<String>) -> Result<u8, Stop> {
     let properties = cli::properties(DATASET, properties)?;
     let is_several = recursive || names.len() > 1;
     match done(client, &Request::Snapshot(SnapshotCreate { names, recursive, properties })) {
-        Err(failure) if is_several => {
+        Err(failure) if is_several && is_certain(&failure) => {
             cli::errln!("{failure}\nno snapshots were created");
             Ok(cli::EXIT_FAILURE)
         }
@@ -345,4 +350,16 @@ fn version(json: bool) -> u8 {
         cli::outln!("zirconia-{version}\non-disk format: pool version 5000, file system version 5");
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, somebody is told that no snapshots were created, and all are there.
+    #[test]
+    fn after_a_lost_daemon_nobody_says_that_nothing_was_done() {
+        let of = |kind| is_certain(&Failure::new(kind, "cannot create snapshots", "why"));
+        assert_eq!([ErrorKind::Disconnected, ErrorKind::Exists, ErrorKind::NoSpace].map(of), [false, true, true]);
+    }
 }

@@ -13,7 +13,7 @@ pub fn no_thread(what: impl Into<String>) -> Failure {
 
 /// Failure of a dataset operation on `name`: `cannot VERB 'name': …`.
 pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
-    let failure = Failure::new(kind(error), format!("cannot {verb} '{name}'"), error.to_string());
+    let failure = Failure::new(kind(error), format!("cannot {verb} '{name}'"), reason(verb, error));
     match error {
         DslError::HasChildren => failure.advise("use '-r' to destroy the following datasets too: its children and their snapshots"),
         DslError::HasSnapshots => failure.advise("use '-r' to destroy its snapshots too"),
@@ -22,6 +22,15 @@ pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
         DslError::NoSpace => failure.advise("destroy snapshots or files that are not needed, or add devices"),
         DslError::Quota => failure.advise("raise the quota of the dataset or of its parents, or remove files"),
         _ => failure,
+    }
+}
+
+/// Reason of a failure, as far as it hangs on the verb: what a pool's version lacks is not always a property.
+fn reason(verb: &str, error: &DslError) -> String {
+    match (error, verb.split(' ').next()) {
+        (DslError::OldVersion(_), Some("receive")) => "pool must be upgraded to receive this stream.".to_string(),
+        (DslError::OldVersion(_), Some("destroy" | "hold")) => "pool must be upgraded".to_string(),
+        _ => error.to_string(),
     }
 }
 
@@ -159,4 +168,19 @@ pub fn joined(failures: Vec<Failure>) -> Result<(), Failure> {
         first.why = format!("{}{next}\n{other}", first.why);
     }
     Err(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, somebody who destroys or receives looks for a property that was never set.
+    #[test]
+    fn what_a_version_lacks_is_told_in_words_of_the_verb() {
+        let why = |verb| dataset(verb, "tank/a", &DslError::OldVersion(18)).why;
+        assert_eq!(why("destroy snapshots"), "pool must be upgraded");
+        assert_eq!(why("hold snapshot"), "pool must be upgraded");
+        assert_eq!(why("receive"), "pool must be upgraded to receive this stream.");
+        assert_eq!(why("set property for"), "pool must be upgraded to set this property or value");
+    }
 }

@@ -10,6 +10,9 @@ use ondisk::names::spa_version::{FUID, INITIAL, SA, USERSPACE};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
 
+/// Version from which on the use of owners is counted and limited (OpenZFS: `ZPL_VERSION_USERSPACE`).
+pub const VERSION_USERSPACE: u64 = 4;
+
 /// The newest version of file systems in a pool of a version (OpenZFS: `zfs_zpl_version_map`).
 pub fn newest_in(pool: u64) -> u64 {
     match pool {
@@ -28,6 +31,14 @@ pub fn pool_for(version: u64) -> u64 {
         4 => USERSPACE,
         _ => SA,
     }
+}
+
+/// Version of a file system or of a snapshot of one.
+///
+/// # Errors
+/// Those of the master node.
+pub fn of(objset: &Arc<Objset>) -> Result<u64, ZapError> {
+    Zap::hold(objset, MASTER_NODE)?.lookup_u64("VERSION")
 }
 
 /// Raises the version of a file system in an open transaction; false where that is no higher version, or none that is known. One that is mounted

@@ -249,6 +249,12 @@ pub fn upgrades(world: &World) -> Result<(), Failure> {
         .shows("tank/fs: can not be upgraded; the pool version needs to first be upgraded\nto version 24\n\n0 filesystems upgraded\n")?;
     world.ok("zfs snapshot tank/fs@one")?;
     world.refused("zfs hold tag tank/fs@one", 1, "pool must be upgraded")?;
+    let destroyed = world.refused("zfs destroy -d tank/fs@one", 1, "pool must be upgraded")?;
+    same("words about a property", destroyed.err.contains("property"), false)?;
+    world.refused("zpool history", 1, "cannot get history for pool 'tank', pool must be upgraded: unsupported version or feature")?;
+    world.refused("zfs userspace tank/fs", 1, "cannot get used/quota for tank/fs: unsupported version or feature")?;
+    world.refused("zfs groupspace tank/fs", 1, "cannot get used/quota for tank/fs: unsupported version or feature")?;
+    world.refused("zfs set userquota@7=1M tank/fs", 1, "pool and or dataset must be upgraded to set this property or value")?;
     world.ok("zfs clone -o canmount=off tank/fs@one tank/clone")?;
     for version in [4, 10, 11, 14] {
         let to = format!("zpool upgrade -V {version} tank");

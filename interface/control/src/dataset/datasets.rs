@@ -114,8 +114,10 @@ impl Datasets {
             _ => volumes::Change { size: None, properties: request.properties.clone() },
         };
         let (limits, properties) = owners::split(&change.properties);
-        if !pool.counts_projects() && limits.iter().any(owners::Limit::is_of_project) {
-            return Err(refused("pool and or dataset must be upgraded to set this property or value".to_string()));
+        let is_old = || handle.prop_u64("version").is_ok_and(|(version, _)| version < zpl::version::VERSION_USERSPACE);
+        let has_projects = limits.iter().any(owners::Limit::is_of_project);
+        if (!limits.is_empty() && is_old()) || (has_projects && !pool.counts_projects()) {
+            return Err(refused(owners::MUST_UPGRADE.to_string()));
         }
         let (version, properties) = versions::split(properties, &handle).map_err(refused)?;
         let change = volumes::Change { properties, ..change };

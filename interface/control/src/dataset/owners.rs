@@ -8,11 +8,16 @@ use dmu::{Objset, Tx};
 use dsl::prop::table;
 use dsl::{DatasetHandle, DslError, TxSpace};
 use ondisk::ObjsetType;
+use ondisk::names::spa_version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use zpl::version::VERSION_USERSPACE;
 
 /// Bytes that the change of one limit dirties, at most: the master node, a new table and an entry in it.
 const TX_BYTES: u64 = 256 << 10;
+
+/// Reason where the version of a pool or file system has no such limits (OpenZFS: `zfs_setprop_error`).
+pub(crate) const MUST_UPGRADE: &str = "pool and or dataset must be upgraded to set this property or value";
 
 /// Limit to set for a user, group or project.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +50,15 @@ pub(crate) fn enter(objset: &Arc<Objset>, limits: &[Limit], tx: &Tx) -> Result<(
     Ok(limits.iter().try_for_each(|limit| zpl::userspace::set(objset, &limit.kind, limit.id, limit.value, tx))?)
 }
 
-/// Sets limits of a file system; they hold when it is mounted, too.
+/// Sets limits of a file system; they hold when it is mounted, too. One of a version without limits is refused.
 pub(crate) fn set(mounts: &Mounts, handle: &DatasetHandle, limits: &[Limit]) -> Result<(), DslError> {
     if limits.is_empty() {
         return Ok(());
     }
     let objset = handle.objset()?;
+    if zpl::version::of(&objset)? < VERSION_USERSPACE {
+        return Err(DslError::OldVersion(spa_version::USERSPACE));
+    }
     let frees = limits.iter().all(|limit| limit.value == 0);
     let tx = handle.assign(if frees { TxSpace::Frees } else { TxSpace::Writes(TX_BYTES * limits.len() as u64) })?;
     let entered = enter(&objset, limits, &tx);
@@ -70,12 +78,19 @@ pub(crate) fn userspace(pools: &Pools, query: &UserspaceQuery) -> Result<Respons
         let why = "operation is only applicable to filesystems and their snapshots";
         return Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why));
     }
+    let damaged = |_| because(ErrorKind::Io, format!("cannot get used/quota for {name}"), "damaged tables");
+    let is_old = pool.dsl().version() < spa_version::USERSPACE || zpl::version::of(&objset).map_err(damaged)? < VERSION_USERSPACE;
     let mut reports = Vec::new();
     for who in &query.who {
+        // OpenZFS's command says nothing where projects are not counted.
+        if is_old && who != "project" {
+            let why = "unsupported version or feature";
+            return Err(because(ErrorKind::Unsupported, format!("cannot get used/quota for {name}"), why)
+                .advise("users and groups are counted from version 15 of pools and 4 of file systems on: 'zpool upgrade', 'zfs upgrade'"));
+        }
         let mut found: BTreeMap<u64, OwnerReport> = BTreeMap::new();
         for what in ["used", "quota", "objused", "objquota"] {
-            let listed = zpl::userspace::list(&objset, &format!("{who}{what}"));
-            let listed = listed.map_err(|_| because(ErrorKind::Io, format!("cannot get used/quota for {name}"), "damaged tables"))?;
+            let listed = zpl::userspace::list(&objset, &format!("{who}{what}")).map_err(damaged)?;
             for (id, value) in listed {
                 let report = found.entry(id).or_insert_with(|| OwnerReport { who: who.clone(), id, ..OwnerReport::default() });
                 match what {

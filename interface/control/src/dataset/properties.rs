@@ -64,6 +64,9 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>, maker: Maker
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
     let Maker { uid, gid, .. } = maker;
     let (limits, properties) = owners::split(properties);
+    if !limits.is_empty() && version.is_some_and(|version| version < zpl::version::VERSION_USERSPACE) {
+        return Err(owners::MUST_UPGRADE.to_string());
+    }
     let options = CreateOptions { version, case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
     Ok(CreateDataset {
         kind: ObjsetType::ZFS,

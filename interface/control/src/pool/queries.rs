@@ -9,6 +9,7 @@ use control_api::{
     PoolSync, PoolWait, Remark, Response,
 };
 use exec::Exec;
+use ondisk::names::spa_version;
 
 /// Answers `zpool list`, `status`, `get`.
 pub(crate) fn query(pools: &Pools, query: &PoolQuery) -> Result<Response, Failure> {
@@ -30,6 +31,10 @@ pub(crate) fn query(pools: &Pools, query: &PoolQuery) -> Result<Response, Failur
 pub(crate) fn history(pools: &Pools, request: &PoolHistory) -> Result<Response, Failure> {
     let mut reports = Vec::new();
     for open in pools.selected(&request.pools)? {
+        if open.dsl().version() < spa_version::ZPOOL_HISTORY {
+            let what = format!("cannot get history for pool '{}', pool must be upgraded", open.name());
+            return Err(because(ErrorKind::Unsupported, what, "unsupported version or feature"));
+        }
         let records = open.pool().history().map_err(|error| pool_failure(format!("cannot show history for '{}'", open.name()), &error))?;
         let records = records.iter().filter_map(|record| pictures::history_record(record, request.internal)).collect();
         reports.push(PoolHistoryReport { pool: open.name(), records });
