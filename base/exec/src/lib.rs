@@ -28,7 +28,7 @@ pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWrite
 pub use lockstep::{Lockstep, yield_point};
 pub use pool::{Pool, system_clock};
 pub use random::SplitMix;
-pub use threads::{NoThread, lacks_threads};
+pub use threads::{NoThread, lacks_threads, missing_threads};
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Executors: what hangs, gets lost or becomes irreproducible when these fail.
 
-use crate::threads::{Start, of_the_system};
+use crate::threads::{Start, missing, of_the_system};
 use crate::{Condvar, Exec, Executor, Inline, Job, Lockstep, Mutex, OperationHandle, Pool, RwLock, TaskClass, WaitQueue, completion};
 use std::io;
 use std::sync::Arc;
@@ -351,6 +351,14 @@ fn every_refused_thread_is_survived() {
             }
         }
     }
+}
+
+/// If this fails, whoever starts a daemon with too few threads is not told how many are missing.
+#[test]
+fn threads_that_the_system_refuses_are_counted() {
+    assert_eq!(missing(&refusing(|_| false), 8), 0);
+    assert_eq!(missing(&refusing(|number| number >= 5), 8), 3);
+    assert_eq!(missing(&refusing(|_| true), 8), 8);
 }
 
 /// If this fails, work from outside takes all threads that are kept for what it starts itself, and everything stands still; or a thread is lost with

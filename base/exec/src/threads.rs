@@ -247,16 +247,22 @@ impl Threads {
 
     /// True when the system would not start so many threads at this moment.
     pub(crate) fn lacks(&self, count: usize) -> bool {
-        lacks(&self.start, count)
+        missing(&self.start, count) > 0
     }
 }
 
 /// True when the system would not start so many threads more at this moment, of this process: they are started, and end.
 pub fn lacks_threads(count: usize) -> bool {
-    lacks(&of_the_system(), count)
+    missing_threads(count) > 0
 }
 
-fn lacks(start: &Start, count: usize) -> bool {
+/// Number of those of `count` threads more that the system would not start at this moment, of this process: they are started, and end.
+pub fn missing_threads(count: usize) -> usize {
+    missing(&of_the_system(), count)
+}
+
+/// Number of those of `count` threads that are not started; the first refusal ends it.
+pub(crate) fn missing(start: &Start, count: usize) -> usize {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock();
     let mut started = Vec::new();
@@ -268,9 +274,9 @@ fn lacks(start: &Start, count: usize) -> bool {
         }
     }
     drop(closed);
-    let is_enough = started.len() == count;
+    let missing = count - started.len();
     started.into_iter().for_each(|thread| drop(thread.join()));
-    !is_enough
+    missing
 }
 
 impl Drop for Threads {

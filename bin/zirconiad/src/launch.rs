@@ -56,11 +56,12 @@ pub fn check_descriptors() -> Result<(), Failure> {
 /// That there are too few.
 pub fn check_threads(workers: usize) -> Result<(), Failure> {
     let count = workers + KEPT + THREADS;
-    if !exec::lacks_threads(count) {
+    let missing = exec::missing_threads(count);
+    if missing == 0 {
         return Ok(());
     }
     let limits = "raise the limit of the user's processes ('ulimit -u', LimitNPROC=) or of the control group (pids.max, TasksMax=)";
-    Err(Failure::new(ErrorKind::Io, START, format!("too few threads: it needs {count} more than there are; {limits}")))
+    Err(Failure::new(ErrorKind::Io, START, format!("too few threads: it needs {count}, of which {missing} cannot be started; {limits}")))
 }
 
 /// Takes so many descriptors, and lets go of them.

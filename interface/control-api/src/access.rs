@@ -153,7 +153,7 @@ impl Request {
             Request::PoolUpgrade(request) => format!("cannot upgrade '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
-            Request::VdevChange(request) => format!("cannot change {}", request.device),
+            Request::VdevChange(request) => request.what(),
             Request::PoolAdd(request) => format!("cannot add to '{}'", request.pool),
             Request::VdevRemove(request) => format!("cannot remove {}", request.device),
             Request::VdevRemoveStop(names) => pools("cancel removal of", &names.pools),
@@ -325,6 +325,20 @@ mod tests {
             Response::Iscsi(IscsiReport { targets: vec![target], ..IscsiReport::default() })
         };
         assert_eq!(named("iqn.a", 7).for_everyone(), named(super::HIDDEN, 0));
+    }
+
+    /// If this fails, whoever may not change a device is not told what was refused.
+    #[test]
+    fn changes_of_devices_are_refused_in_their_own_words() {
+        let refused = |change: VdevVerb| {
+            let request = VdevChange { pool: "t".into(), device: "a".into(), change };
+            Request::VdevChange(request).refusal().to_string()
+        };
+        assert!(refused(VdevVerb::Offline { temporary: false }).starts_with("cannot offline a: permission denied"));
+        assert!(refused(VdevVerb::Fault { temporary: false }).starts_with("cannot offline a: permission denied"));
+        assert!(refused(VdevVerb::Online { expand: false }).starts_with("cannot online a: permission denied"));
+        assert!(refused(VdevVerb::Online { expand: true }).starts_with("cannot expand a: permission denied"));
+        assert!(refused(VdevVerb::Detach).starts_with("cannot detach a: permission denied"));
     }
 
     const WAIT_MS: u64 = super::WAIT_MS_MAX;

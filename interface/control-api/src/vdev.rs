@@ -55,6 +55,21 @@ pub struct VdevChange {
     pub change: VdevVerb,
 }
 
+impl VdevChange {
+    /// First words of a failure, as OpenZFS has them: `cannot attach b to a`.
+    pub fn what(&self) -> String {
+        let device = &self.device;
+        match &self.change {
+            VdevVerb::Offline { .. } | VdevVerb::Fault { .. } => format!("cannot offline {device}"),
+            VdevVerb::Online { expand: true } => format!("cannot expand {device}"),
+            VdevVerb::Online { .. } => format!("cannot online {device}"),
+            VdevVerb::Attach(new) => format!("cannot attach {} to {device}", new.path.as_deref().unwrap_or_default()),
+            VdevVerb::Replace(new) => format!("cannot replace {device} with {}", new.path.as_deref().unwrap_or(device)),
+            VdevVerb::Detach => format!("cannot detach {device}"),
+        }
+    }
+}
+
 /// `zpool add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -208,7 +208,7 @@ pub fn scrub_looks(world: &World) -> Result<(), Failure> {
 pub fn versions(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -o version=28 -O canmount=off tank mirror {vdevs}/a {vdevs}/b")?.prints("")?;
-    world.ok("zpool get -H -o value version tank")?.prints("28")?;
+    world.ok("zpool get -H -o value,source version tank")?.prints("28\tlocal")?;
     world.ok("zfs create -o canmount=off tank/fs")?;
     world.ok("zfs snapshot tank/fs@one")?;
     world.ok("zpool scrub -w tank")?;

@@ -86,6 +86,12 @@ pub fn features(world: &World) -> Result<(), Failure> {
     world.refused("zpool upgrade -a tank", 2, "-a option should not be used along with a pool name")?;
     world.refused("zpool upgrade -v tank", 2, "-v option is incompatible with other arguments")?;
     world.refused("zpool upgrade -V 28", 2, "-V option is incompatible with other arguments")?;
+    let beyond = "it is not specified in this pool's current compatibility set";
+    world.refused("zpool set feature@async_destroy=enabled other", 1, beyond)?;
+    world.ok("zpool set compatibility=legacy tank")?.says("one or more features already enabled on pool 'tank'")?;
+    world.ok("zpool status tank")?.shows("requested by the 'compatibility' property.")?;
+    world.ok("zpool set compatibility=off tank")?;
+    world.ok("zpool status -x tank")?.shows("is healthy")?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! What properties do here. What is set and does nothing would be believed: it is stored for other systems with a warning each time. The tables
 //! have every property; a test walks them.
 
+use crate::pool::compatibility;
 use crate::pool::objections::of_word;
 use control_api::{Failure, Remark, Response, WITHOUT_EFFECT};
 use std::collections::BTreeMap;
@@ -96,7 +97,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("bootfs", Works),
     ("cachefile", Works),
     ("comment", Works),
-    ("compatibility", Stored(OFF, "features are not limited by it in this version")),
+    ("compatibility", Works),
     ("dedup_table_quota", Works),
     ("delegation", Works),
     ("failmode", Works),
@@ -127,10 +128,19 @@ pub(crate) fn around(warnings: Vec<String>, work: impl FnOnce() -> Result<Respon
 
 /// Warnings about a pool that is made.
 pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Vec<String> {
-    // At creation it says which features there are.
-    let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"));
+    let mut warnings = of_pool(&request.properties);
+    warnings.extend(beyond(&request.properties));
     warnings.extend(of_dataset(&request.fs_properties, || !request.new.special.is_empty()));
     warnings
+}
+
+/// Warnings about features that a new pool is to have, and that its `compatibility` does not name (OpenZFS: `zpool_do_create`).
+fn beyond(properties: &BTreeMap<String, String>) -> Vec<String> {
+    let wish = properties.get("compatibility").and_then(|value| compatibility::allowed(value).ok().flatten());
+    let Some(allowed) = wish else { return Vec::new() };
+    let wanted = properties.iter().filter(|(_, value)| *value == "enabled").filter_map(|(name, _)| name.strip_prefix("feature@"));
+    let warning = |name: &str| format!("Warning: feature \"{name}\" enabled but is not in specified 'compatibility' feature set.");
+    wanted.filter(|name| !allowed.contains(*name)).map(warning).collect()
 }
 
 /// Warnings about some properties of a dataset; its pool may have vdevs for metadata.
@@ -193,6 +203,17 @@ mod tests {
             };
             assert_eq!(judge(OF_DATASETS, desc.name, &text), None, "{}={text}", desc.name);
         }
+    }
+
+    /// If this fails, a pool for an old system gets a feature that this one does not know, and nobody is told.
+    #[test]
+    fn features_beyond_the_wish_are_told_at_creation() {
+        let properties = |words: &[(&str, &str)]| -> BTreeMap<String, String> {
+            words.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect()
+        };
+        assert_eq!(beyond(&properties(&[("compatibility", "legacy"), ("feature@blake3", "enabled")])).len(), 1);
+        assert!(beyond(&properties(&[("compatibility", "legacy"), ("feature@blake3", "disabled")])).is_empty());
+        assert!(beyond(&properties(&[("compatibility", "off"), ("feature@blake3", "enabled")])).is_empty());
     }
 
     /// If this fails, somebody relies on a property of a pool that does nothing.

@@ -30,6 +30,12 @@ pub(crate) fn allowed(value: &str) -> Result<Option<BTreeSet<String>>, String> {
     Ok(allowed)
 }
 
+/// True when a feature that is known here is enabled, by its references, and not among those that are allowed.
+pub(crate) fn is_exceeded(allowed: &BTreeSet<String>, features: &[(String, String, Option<u64>)]) -> bool {
+    let is_beyond = |name: &String| pool::feature_by_name(name).is_some() && !allowed.contains(name);
+    features.iter().any(|(name, _, references)| references.is_some() && is_beyond(name))
+}
+
 /// Bytes of the largest file that is read, as in OpenZFS.
 const BYTES_MAX: u64 = 16 << 10;
 

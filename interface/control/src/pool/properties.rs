@@ -4,12 +4,12 @@ use crate::failure::{because, pool_failure};
 use crate::pool::cache_file::PoolsFile;
 use crate::pool::hostid::{NO_HOSTID, host};
 use crate::pool::objections::{self, Occasion};
-use crate::pool::{OpenPool, Pools};
+use crate::pool::{OpenPool, Pools, compatibility};
 use crate::provider::accelerators::Accelerators;
 use crate::provider::unserved;
 use crate::report::vdev_props;
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolSet, Response};
+use control_api::{ErrorKind, Failure, PoolSet, Remark, Response};
 use ondisk::Guid;
 use pool::PoolError;
 use std::collections::BTreeMap;
@@ -45,6 +45,38 @@ pub(crate) fn known_cachefile(value: &str) -> Option<String> {
     (!matches!(value, "" | "-")).then(|| value.to_string())
 }
 
+/// Value of the property `compatibility`; empty where it is not set.
+pub(crate) fn compatibility_of(open: &OpenPool, what: &str) -> Result<String, Failure> {
+    let stored = open.pool().props().map_err(|error| pool_failure(what.to_string(), &error))?;
+    let value = stored.into_iter().find(|stored| stored.name == "compatibility").map(|stored| stored.value);
+    Ok(value.filter(|value| value != "-").unwrap_or_default())
+}
+
+/// Advice where a feature is not among those that are wanted.
+const LESS_STRICT: &str = "consider setting 'compatibility' to a less restrictive set, or to 'off'";
+
+/// Refuses to enable a feature that the property `compatibility` of the pool does not name (OpenZFS: `set_pool_callback`).
+fn check_feature(open: &OpenPool, request: &PoolSet) -> Result<(), Failure> {
+    let feature = request.property.strip_prefix("feature@").filter(|name| pool::feature_by_name(name).is_some());
+    let Some(feature) = feature.filter(|_| request.value == "enabled") else { return Ok(()) };
+    let what = format!("cannot enable feature '{feature}' on pool '{}'", open.name());
+    let refused = |why: &str| Err(because(ErrorKind::Invalid, what.as_str(), why).advise(LESS_STRICT));
+    match compatibility::allowed(&compatibility_of(open, &what)?) {
+        Err(_) => refused("the pool's 'compatibility' property cannot be parsed"),
+        Ok(Some(allowed)) if !allowed.contains(feature) => refused("it is not specified in this pool's current compatibility set"),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Warning about a new value of `compatibility` that does not name all features which the pool has (OpenZFS: `set_pool_callback`).
+fn excess(open: &OpenPool, request: &PoolSet) -> Option<Remark> {
+    let value = Some(&request.value).filter(|_| request.property == "compatibility")?;
+    let allowed = compatibility::allowed(value).ok().flatten()?;
+    let warning =
+        format!("Warning: one or more features already enabled on pool '{}'\nare not present in this compatibility set.", open.name());
+    compatibility::is_exceeded(&allowed, &open.pool().features()).then_some(Remark::Warning(warning))
+}
+
 /// Does `zpool set`.
 pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerators>, request: &PoolSet) -> Result<Response, Failure> {
     let what = format!("cannot set property for '{}'", request.pool);
@@ -68,8 +100,11 @@ pub(crate) fn set(pools: &Pools, file: &PoolsFile, accelerators: &Arc<Accelerato
         let why = format!("property 'version' number {} is invalid.", request.value);
         return Err(because(ErrorKind::Invalid, what, why).advise("'zpool upgrade' has pools use feature flags"));
     }
+    check_feature(&open, request)?;
     set_stored(&open, &request.property, &request.value, &what)?;
-    Ok(Response::Done { remarks: unserved::remarks(&open, &request.property) })
+    let mut remarks = unserved::remarks(&open, &request.property);
+    remarks.extend(excess(&open, request));
+    Ok(Response::Done { remarks })
 }
 
 /// Sets a property that the pool keeps, feature flags included.

@@ -1,8 +1,8 @@
 //! `zpool upgrade`: pools go to the newest version, and get the features that pools made here have from the start. Another version is a property to set.
 
-use crate::failure::{because, pool_failure};
-use crate::pool::properties::set_stored;
-use crate::pool::{OpenPool, Pools, compatibility};
+use crate::failure::because;
+use crate::pool::properties::{compatibility_of, set_stored};
+use crate::pool::{Pools, compatibility};
 use crate::report::status::lacking;
 use control_api::{ErrorKind, Failure, FeatureReport, PoolUpgrade, PoolUpgradeReport, Response};
 
@@ -14,13 +14,6 @@ pub(crate) fn features() -> Response {
         read_only_compatible: feature.read_only_compatible,
     };
     Response::Features(pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(report).collect())
-}
-
-/// Value of the property `compatibility`; empty where it is not set.
-fn compatibility_of(open: &OpenPool, what: &str) -> Result<String, Failure> {
-    let stored = open.pool().props().map_err(|error| pool_failure(what.to_string(), &error))?;
-    let value = stored.into_iter().find(|stored| stored.name == "compatibility").map(|stored| stored.value);
-    Ok(value.filter(|value| value != "-").unwrap_or_default())
 }
 
 /// Refuses to raise the version of a pool that is to stay as old systems know it (OpenZFS: `upgrade_version`).

@@ -48,16 +48,7 @@ impl Vdevs {
     /// Does `zpool offline`, `online`, `attach`, `replace`, `detach`.
     pub(crate) fn change(&self, request: &VdevChange) -> Result<Response, Failure> {
         let open = self.pools.open_pool(&request.pool)?;
-        let what = match &request.change {
-            VdevVerb::Offline { .. } | VdevVerb::Fault { .. } => format!("cannot offline {}", request.device),
-            VdevVerb::Online { expand: true } => format!("cannot expand {}", request.device),
-            VdevVerb::Online { .. } => format!("cannot online {}", request.device),
-            VdevVerb::Attach(new) => format!("cannot attach {} to {}", new.path.as_deref().unwrap_or_default(), request.device),
-            VdevVerb::Replace(new) => {
-                format!("cannot replace {} with {}", request.device, new.path.as_deref().unwrap_or(&request.device))
-            }
-            VdevVerb::Detach => format!("cannot detach {}", request.device),
-        };
+        let what = request.what();
         let tree = open.pool().tree();
         let result = match find_leaf(&tree, &request.device) {
             Some(leaf) => self.change_leaf(&open, leaf, request, &what)?,

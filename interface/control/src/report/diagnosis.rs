@@ -113,6 +113,33 @@ const FEATURES_OFF: Diagnosis = Diagnosis {
     action: "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.",
     is_remark: true,
 };
+const FEATURES_UNTOLD: Diagnosis = Diagnosis {
+    message_id: None,
+    status: "This pool has a compatibility list specified, but it could not be\n\tread/parsed at this time. The pool can still be used, but this\n\tshould be investigated.",
+    action: "Check the value of the 'compatibility' property against the\n\tappropriate file in /etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.",
+    is_remark: true,
+};
+const FEATURES_BEYOND: Diagnosis = Diagnosis {
+    message_id: None,
+    status: "One or more features are enabled on the pool despite not being\n\trequested by the 'compatibility' property.",
+    action: "Consider setting 'compatibility' to an appropriate value, or\n\tadding needed features to the relevant file in\n\t/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.",
+    is_remark: true,
+};
+
+/// Ways in which version and features of a pool fit its property `compatibility`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Nothing to say.
+    Whole,
+    /// Pool of a version before feature flags, which is not said to be for old systems.
+    OldVersion,
+    /// A feature that pools made here have, and that is wanted, is not enabled.
+    Lacking,
+    /// A feature is enabled that is not among those that are wanted.
+    Beyond,
+    /// Files with the features that are wanted cannot be read.
+    Untold,
+}
 
 /// Facts about a pool that a diagnosis goes by.
 pub(crate) struct Facts<'a> {
@@ -130,10 +157,8 @@ pub(crate) struct Facts<'a> {
     pub rebuilds: &'a [RebuildReport],
     /// Number of the erratum that its datasets have; 0 without one.
     pub erratum: u64,
-    /// On-disk version of the pool.
-    pub version: u64,
-    /// True when a feature that pools made here have is not enabled.
-    pub lacks_features: bool,
+    /// Fit of the pool's features and the property `compatibility`.
+    pub fit: Fit,
 }
 
 /// True when `is_so` holds for a leaf; what is being replaced does not count, since that is being mended.
@@ -191,8 +216,10 @@ pub(crate) fn diagnose(facts: &Facts<'_>) -> Option<Diagnosis> {
         (is_in("REMOVED"), REMOVED),
         (facts.erratum == 3, OLD_KEYS),
         (facts.erratum == 4, NAMELESS_IV_SETS),
-        (facts.version < 5000, OLD_VERSION),
-        (facts.lacks_features, FEATURES_OFF),
+        (facts.fit == Fit::OldVersion, OLD_VERSION),
+        (facts.fit == Fit::Untold, FEATURES_UNTOLD),
+        (facts.fit == Fit::Lacking, FEATURES_OFF),
+        (facts.fit == Fit::Beyond, FEATURES_BEYOND),
     ];
     found.into_iter().find(|(is_so, _)| *is_so).map(|(_, diagnosis)| diagnosis)
 }
@@ -219,8 +246,7 @@ mod tests {
             scan: None,
             rebuilds: &[],
             erratum: 0,
-            version: 5000,
-            lacks_features: false,
+            fit: Fit::Whole,
         };
         change(&mut facts);
         diagnose(&facts).map_or((None, ""), |found| (found.message_id, found.action.split(' ').next().unwrap_or_default()))
@@ -245,15 +271,17 @@ mod tests {
         assert_eq!(id(&degraded("OFFLINE"), |facts| facts.suspended = Some(true)), (Some("ZFS-8000-JQ"), "Make"));
         let missed = |facts: &mut Facts<'_>| (facts.suspended, facts.has_missed_heartbeats) = (Some(false), true);
         assert_eq!(id(&degraded("OFFLINE"), missed), (Some("ZFS-8000-MM"), "Make"));
-        assert_eq!(id(&healthy, |facts| facts.version = 28), (None, "Upgrade"));
+        assert_eq!(id(&healthy, |facts| facts.fit = Fit::OldVersion), (None, "Upgrade"));
         for erratum in [3, 4] {
             assert_eq!(
-                id(&healthy, |facts| (facts.erratum, facts.lacks_features) = (erratum, true)),
+                id(&healthy, |facts| (facts.erratum, facts.fit) = (erratum, Fit::Lacking)),
                 (Some("ZFS-8000-ER"), "To"),
                 "{erratum}"
             );
         }
-        assert_eq!(id(&healthy, |facts| facts.lacks_features = true), (None, "Enable"));
+        assert_eq!(id(&healthy, |facts| facts.fit = Fit::Lacking), (None, "Enable"));
+        assert_eq!(id(&healthy, |facts| facts.fit = Fit::Beyond), (None, "Consider"));
+        assert_eq!(id(&healthy, |facts| facts.fit = Fit::Untold), (None, "Check"));
         let here = VdevReport { path: Some("/dev/null".into()), ..leaf("UNAVAIL") };
         assert_eq!(id(&mirror("DEGRADED", vec![leaf("ONLINE"), here]), |_| {}), (Some("ZFS-8000-4J"), "Replace"));
         let errors = VdevReport { checksum_errors: 3, ..leaf("ONLINE") };

@@ -348,6 +348,15 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
     }
 }
 
+/// Property `version`, which pools with feature flags do not show (OpenZFS: `spa_prop_get_config`).
+fn version(version: u64) -> Property {
+    let (value, source) = match version {
+        pool::VERSION_WITH_FEATURES => (Value::None, Source::Default),
+        older => (Value::Number(older), Source::Local),
+    };
+    Property::of("version", value, source)
+}
+
 /// Properties of a pool, every one, in `zpool get all` order, features last.
 pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, features: &[(String, String, Option<u64>)]) -> Vec<Property> {
     let space = &status.space;
@@ -361,7 +370,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         Property::of("altroot", text(altroot.unwrap_or("-")), if altroot.is_some() { Source::Local } else { Source::Default }),
         Property::fact("health", text(health)),
         Property::fact("guid", Value::Number(status.guid.0)),
-        fixed("version", if status.version == 5000 { Value::None } else { Value::Number(status.version) }),
+        version(status.version),
         fixed("bootfs", Value::None),
         fixed("delegation", text("on")),
         fixed("autoreplace", text("off")),
@@ -474,6 +483,13 @@ mod tests {
         let notes: Vec<Option<&str>> = top.children.iter().map(|child| child.note.as_deref()).collect();
         assert_eq!(notes, [Some("(repairing)"), Some("too many errors  (repairing)"), Some("was /a"), Some("sits out")]);
         assert_eq!(top.note, None);
+    }
+
+    /// If this fails, programs take the version of an old pool for one that nobody chose, as OpenZFS says of the newest alone.
+    #[test]
+    fn the_version_of_an_old_pool_is_its_own() {
+        assert_eq!(version(5000), Property::of("version", Value::None, Source::Default));
+        assert_eq!(version(28), Property::of("version", Value::Number(28), Source::Local));
     }
 
     /// An administrator reads there what happened inside the pool, and to which dataset.

@@ -3,7 +3,7 @@
 use crate::device::contents::bytes_now;
 use crate::pool::{OpenPool, cache_file, compatibility};
 use crate::provider::offload;
-use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
+use crate::report::diagnosis::{Diagnosis, Facts, Fit, diagnose};
 use crate::report::{pictures, sweeps, vdev_props};
 use control_api::{CheckpointReport, DedupReport, PoolReport, Property, RebuildReport, Source, Throttled, Value, VdevReport};
 use ondisk::Guid;
@@ -33,8 +33,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         scan: scan.as_ref(),
         rebuilds: &rebuilds,
         erratum: open.dsl().erratum(),
-        version: status.version,
-        lacks_features: lacks_features(&features, compatibility),
+        fit: fit(status.version, &features, compatibility),
     });
     let (said, todo, message_id) = words(&status, open.pool().is_frozen(), diagnosis.as_ref()).unwrap_or_default();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
@@ -235,14 +234,20 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
 /// Name of a feature, its guid, and its references where it is enabled.
 type Feature = (String, String, Option<u64>);
 
-/// True when a feature that pools made here have from the start is disabled, and the property `compatibility` allows it.
-fn lacks_features(features: &[Feature], compatibility: Option<&Value>) -> bool {
-    // Files that cannot be read allow everything, as in OpenZFS.
-    let allowed = match compatibility {
-        Some(Value::Text(text)) => compatibility::allowed(text).ok().flatten(),
-        _ => None,
+/// Fit of a pool's version and features, and what its property `compatibility` wants (OpenZFS: `check_status`).
+fn fit(version: u64, features: &[Feature], compatibility: Option<&Value>) -> Fit {
+    let wish = match compatibility {
+        Some(Value::Text(text)) => text.as_str(),
+        _ => "",
     };
-    !lacking(features, allowed.as_ref()).is_empty()
+    if version < pool::VERSION_WITH_FEATURES {
+        return if wish == "legacy" { Fit::Whole } else { Fit::OldVersion };
+    }
+    let Ok(allowed) = compatibility::allowed(wish) else { return Fit::Untold };
+    if !lacking(features, allowed.as_ref()).is_empty() {
+        return Fit::Lacking;
+    }
+    if allowed.is_some_and(|allowed| compatibility::is_exceeded(&allowed, features)) { Fit::Beyond } else { Fit::Whole }
 }
 
 /// Short names of the features that pools made here have from the start and that are disabled, as far as they are `allowed`: all without a list.
@@ -293,12 +298,16 @@ mod tests {
     fn features_that_are_not_wanted_are_not_missed() {
         let name = pool::FEATURES.iter().find(|feature| feature.on_new_pools).expect("one").name;
         let off: Vec<Feature> = vec![(name.to_string(), String::new(), None)];
-        let allows = |text: &str| lacks_features(&off, Some(&Value::Text(text.into())));
-        assert!(lacks_features(&off, None) && allows("off"));
-        assert!(!allows("legacy"));
+        let fits = |text: &str| fit(5000, &off, Some(&Value::Text(text.into())));
+        assert_eq!((fit(5000, &off, None), fits("off")), (Fit::Lacking, Fit::Lacking));
+        assert_eq!((fits("legacy"), fits("no-such-set-of-features")), (Fit::Whole, Fit::Untold));
         let file = std::env::temp_dir().join(format!("zirconia-features-{}", std::process::id()));
         std::fs::write(&file, name).expect("written");
-        assert!(allows(&file.display().to_string()), "wanted, and disabled");
+        assert_eq!(fits(&file.display().to_string()), Fit::Lacking, "wanted, and disabled");
+        let legacy = Value::Text("legacy".into());
+        let on: Vec<Feature> = vec![(name.to_string(), String::new(), Some(0))];
+        assert_eq!(fit(5000, &on, Some(&legacy)), Fit::Beyond);
+        assert_eq!((fit(28, &off, None), fit(28, &off, Some(&legacy))), (Fit::OldVersion, Fit::Whole));
         std::fs::remove_file(&file).expect("removed");
     }
 

@@ -317,7 +317,7 @@ fn check_raidz(tree: &VdevTree, top: &TopVdev) -> Result<(), PoolError> {
     if top.slots.iter().all(is_single) {
         return Ok(());
     }
-    Err(PoolError::Target("raidz vdev has devices that are are offline or being replaced"))
+    Err(PoolError::Target("raidz vdev has devices that are offline or being replaced"))
 }
 
 /// A look that `new` may come beside the leaf in a pool of a version (OpenZFS: `spa_vdev_attach`).
