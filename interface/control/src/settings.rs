@@ -254,6 +254,7 @@ impl Settings {
         };
         runtime.log_space_maps = get("zirconia_log_space_maps") != 0;
         runtime.removals_suspended = get("zfs_removal_suspend_progress") != 0;
+        runtime.reflow_bytes_max = get("raidz_expand_max_reflow_bytes");
         runtime.scans = pool::ScanTunables {
             memory_max: get("zirconia_scan_memory_max"),
             checkpoint_seconds: get("zfs_scan_checkpoint_intval"),

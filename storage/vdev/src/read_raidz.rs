@@ -13,6 +13,7 @@
 use crate::read_step::{
     Common, ComputedRow, LostRow, Mending, MendingColumn, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, SITS_OUT, Verify,
 };
+use crate::spread::Children;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
 
@@ -361,7 +362,8 @@ impl Raidz {
                 read.iter().copied().filter(|&index| chosen.iter().any(|&child| children.has(child, &self.map, index))).collect()
             };
             let all: Vec<usize> = (0..children.count()).collect();
-            return self.suspect_each(common, &all, most, on, verify);
+            let found = self.suspect_each(common, &all, most, on, verify);
+            return found.or_else(|| self.suspect_cuts(common, &children, (read.as_slice(), most), verify));
         }
         let mut slots: Vec<usize> = read.iter().map(|&index| self.map.columns[index].slot).collect();
         if self.map.rows() > 1 {
@@ -373,6 +375,19 @@ impl Raidz {
             }
         }
         self.suspect_each(common, &read, most, |columns| columns, verify)
+    }
+
+    /// Suspects devices that failed when a part of the block had been moved to one child more; what was wrong of the rest was moved later.
+    fn suspect_cuts(&self, common: &Common, children: &Children, (read, most): (&[usize], usize), verify: Verify<'_>) -> Option<ReadStep> {
+        for cut in children.cuts(&self.map, most) {
+            let has = |index: usize, chosen: &[usize]| chosen.iter().any(|&child| cut.has(child, &self.map, index));
+            let on = |chosen: Vec<usize>| read.iter().copied().filter(|&index| has(index, &chosen)).collect();
+            let all: Vec<usize> = (0..cut.width).collect();
+            if let Some(step) = self.suspect_each(common, &all, most, on, verify) {
+                return Some(step);
+            }
+        }
+        None
     }
 
     /// True when so much came back that the block could be computed, were it right.

@@ -43,16 +43,59 @@ impl Children {
     pub(crate) fn count(&self) -> usize {
         (self.original..=self.columns).sum()
     }
-    /// True when the child with this number, those of today first, holds or held the column.
+    /// True when the child with this number, those of today first, holds or held the column. One of today holds what is read from it, at its old place too.
     pub(crate) fn has(&self, child: usize, map: &RaidzMap, index: usize) -> bool {
-        let mut number = child;
-        for width in (self.original..=self.columns).rev() {
+        let Some(mut number) = child.checked_sub(self.columns) else { return map.columns[index].slot == child };
+        for width in (self.original..self.columns).rev() {
             if number < width {
                 return map.sector(index) % width as u64 == number as u64;
             }
             number -= width;
         }
         false
+    }
+    /// The moments at which a part of the block had been moved to one child more, for who tries sets of at most `most` devices at each of them: at
+    /// every sector, at every row where these are too many, or none.
+    pub(crate) fn cuts(&self, map: &RaidzMap, most: usize) -> Vec<Cut> {
+        let Some((first, row)) = map.spread.as_ref().map(|spread| (spread.first, spread.width)) else { return Vec::new() };
+        let (rows, sectors) = (map.rows(), map.rows() * row);
+        let of_width = |width: usize| {
+            let sets = sets_of(width, most);
+            let is_few = |cuts: usize| cuts.saturating_mul(sets) <= CUT_SETS_MAX;
+            let step = match (is_few(sectors), is_few(rows)) {
+                (true, _) => 1,
+                (false, true) => row,
+                (false, false) => sectors,
+            };
+            (step..sectors).step_by(step.max(1)).map(move |number| Cut { width, sector: first + number as u64 })
+        };
+        (self.original + 1..=self.columns).rev().flat_map(of_width).collect()
+    }
+}
+
+/// Sets of devices that are tried at most at all cuts of a block by one expansion: each takes the time of a checksum, and most such blocks are lost.
+const CUT_SETS_MAX: usize = 1 << 13;
+
+/// Number of sets of one to `most` of `from`.
+fn sets_of(from: usize, most: usize) -> usize {
+    let of = |count: usize| (0..count).fold(1usize, |sets, chosen| sets.saturating_mul(from - chosen) / (chosen + 1));
+    (1..=most.min(from)).map(of).fold(0, usize::saturating_add)
+}
+
+/// Moment in an expansion.
+pub(crate) struct Cut {
+    /// Children that there are with the new one.
+    pub width: usize,
+    /// Number of the first sector that was not moved yet.
+    sector: u64,
+}
+
+impl Cut {
+    /// True when the child held the column at that moment.
+    pub(crate) fn has(&self, child: usize, map: &RaidzMap, index: usize) -> bool {
+        let sector = map.sector(index);
+        let width = if sector < self.sector { self.width } else { self.width - 1 };
+        sector % width as u64 == child as u64
     }
 }
 

@@ -175,6 +175,7 @@ impl Pool {
         let mut pool = assemble::assemble(base, runtime)?;
         pool.suspend_rebuilds(runtime.scans.suspended);
         pool.removals.parameters.suspended.store(u64::from(runtime.removals_suspended), Ordering::Relaxed);
+        pool.expansions.parameters.reflow_bytes_max.store(runtime.reflow_bytes_max, Ordering::Relaxed);
         pool.scan.set_tunables(runtime.scans);
         pool.follow_providers()?;
         if options.read_only {

@@ -70,6 +70,8 @@ pub struct Runtime {
     pub log_space_maps: bool,
     /// True to let no removal of a vdev make progress, from the beginning ([`RemovalParameters`](crate::RemovalParameters)).
     pub removals_suspended: bool,
+    /// Moved bytes after which expansions make no progress, from the beginning ([`ExpandParameters`](crate::ExpandParameters)); 0 for no bound.
+    pub reflow_bytes_max: u64,
 }
 
 impl Runtime {
@@ -96,6 +98,7 @@ impl Runtime {
             multihost: MultihostTunables::default(),
             log_space_maps: false,
             removals_suspended: false,
+            reflow_bytes_max: 0,
         }
     }
 }

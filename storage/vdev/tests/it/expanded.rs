@@ -136,6 +136,52 @@ fn what_a_device_got_wrong_before_or_after_is_found_and_repaired() {
     });
 }
 
+/// Users lose a block for each expansion that was under way when devices got things wrong: the one of which a part was moved.
+#[test]
+fn what_devices_got_wrong_while_a_block_was_moved_half_way_is_found_then() {
+    for (parity, before, sectors) in [(1u8, 3u64, 9), (2, 5, 14), (3, 6, 11)] {
+        let (after, data, first) = (before + 1, pattern(sectors * 512), 20 * before + 2);
+        let offset = first * SECTOR;
+        let mut tree = VdevTree::simple(&[(TopKind::Raidz(parity), after as usize)], 9, 1 << 30).unwrap();
+        for synced in first..first + 3 * before {
+            let reflow = Arc::new(Reflow::default());
+            reflow.set_synced(synced * SECTOR);
+            tree.tops[0].widths.reflow = Some(reflow);
+            let clean = written(&tree, offset, &data, Txg(9));
+            for liars in subsets(after as usize, usize::from(parity)) {
+                let mut media = clean.clone();
+                media.iter_mut().filter(|(at, _)| liars.contains(&(at.0.0 as usize))).for_each(|(_, bytes)| bytes.fill(0));
+                let found = read(&tree, (offset, Txg(9)), ReadMode::Scrub, &mut media, &data);
+                assert!(found.is_some(), "raidz{parity} of {after}, {synced} sectors moved, children {liars:?}");
+            }
+        }
+    }
+}
+
+/// As above, and the rest of the block was moved, with what was wrong of it, before anybody read it.
+#[test]
+fn what_devices_got_wrong_while_a_block_was_moved_half_way_is_found_afterwards() {
+    for (parity, before, sectors) in [(1u8, 3u64, 9), (2, 5, 14), (3, 6, 11)] {
+        let (after, data, first) = (before + 1, pattern(sectors * 512), 20 * before + 2);
+        let (offset, tree) = (first * SECTOR, expanded(parity, after as usize, &[100]));
+        let clean = written(&tree, offset, &data, Txg(9));
+        let sets = subsets(before as usize, usize::from(parity));
+        for (row, liars) in (1..4).flat_map(|row| sets.iter().map(move |liars| (row, liars))) {
+            let mut media = clean.clone();
+            for ((leaf, place), bytes) in &mut media {
+                let sector = (place - LABEL_START_BYTES) / SECTOR * after + u64::from(leaf.0);
+                let width = if sector < first + row * before { after } else { before };
+                if liars.contains(&((sector % width) as usize)) {
+                    bytes.fill(0);
+                }
+            }
+            let what = format!("raidz{parity} of {after}, {row} rows moved, children {liars:?}");
+            assert!(read(&tree, (offset, Txg(9)), ReadMode::Scrub, &mut media, &data).is_some(), "{what}");
+            assert_eq!(media, clean, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_write_to_an_expanded_vdev_is_lost_when_a_row_is() {
     let tree = expanded(1, 5, &[100]);
